@@ -573,7 +573,7 @@ def _apply(rows: pa.Table, changes: pa.Table, step: ApplyRows) -> tuple[pa.Table
         return rows, 0
     kind, passed, table = kind_of(step), 0, str(step.life)
     changes = kind.finished(changes, step)
-    if not step.life.kind:
+    if not step.life.kind and _has_optional(rows, step):
         changes = _filled(ingested(changes, step.lake_columns, int(time.time())), optional_columns(rows.column_names))
     if kind.NAME == "scd2":
         return states_after(rows, changes, step.schema, table, tracked(step), None if step.files else step.lo)
@@ -589,9 +589,14 @@ def _filled(rows: pa.Table, columns: Iterable[OwnColumn]) -> pa.Table:
     return rows
 
 
+def _has_optional(rows: pa.Table, step: ApplyRows) -> bool:
+    """Return whether the rows have columns by the setting `columns`, or are to have some."""
+    return bool(step.lake_columns) or any(column.name in rows.column_names for column in OPTIONAL)
+
+
 def _settled(rows: pa.Table, step: ApplyRows) -> pa.Table:
     """Return the rows of a mirror with the columns that the settings ask for, and no others beside its own."""
-    if step.life.kind:
+    if step.life.kind or not _has_optional(rows, step):
         return rows
     wanted = {column.name for column in optional_columns(step.lake_columns)}
     rows = _filled(rows, optional_columns(step.lake_columns))

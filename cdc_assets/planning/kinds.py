@@ -162,7 +162,8 @@ def _asides(
             wanted |= {event.name.folded for event in table.events if event.name is not None and event.at > seen}
             if state is not None and state.name is not None:
                 wanted |= {state.name.folded}
-                wanted |= {table.called_at(seen).folded} if is_aside(table, state.name) else set()
+                called = table.called_at(seen)
+                wanted |= {called.folded} if called != state.name and is_aside(table, state.name) else set()
     for life in (*idle, *ends):
         at = ends.get(life)
         name = applied[life].name if at is None else lives[life].called_at(at)

@@ -13,7 +13,7 @@ __all__ = ["with_lake_columns"]
 def with_lake_columns(steps: Iterable[Step], names: tuple[str, ...]) -> Iterator[Step]:
     """Yield the steps of a table, of which those that make a mirror or write its rows have these columns."""
     for step in steps:
-        if names and isinstance(step, CreateTable | ApplyRows) and not step.life.kind:
+        if isinstance(step, CreateTable | ApplyRows) and not step.life.kind:
             yield replace(step, lake_columns=names)
         else:
             yield step

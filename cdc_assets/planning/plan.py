@@ -183,7 +183,7 @@ def plan(
             if recipes is not None:
                 steps = recipes.carried_out(steps, life, feed.lives, stands=life in applied)
             steps = rules.layouts.carried_out(steps, chain.table, applied.get(life))
-            planned_steps += with_lake_columns(steps, rules.lake_columns)
+            planned_steps += with_lake_columns(steps, rules.lake_columns) if rules.lake_columns else steps
     planned_steps += [step for step in kinds.asides if step.life not in behind]
     ended = kinds.ends.keys() - {step.life for step in planned_steps}
     history = replace(history, lives={life: table for life, table in history.lives.items() if life not in ended})
@@ -358,11 +358,11 @@ class _Chain:
             names = [event.name for event in self.table.events if event.at <= self.applied.ddl]
             wanted = names[-1] if names else None
             free = self.renamed is None or self.renamed[0] > self.applied.ddl + 1
-            if self._is_aside:  # others may have that name until the next DDL gives it another one
-                free = free and all(event.name == wanted for event in self.table.events if event.at > self.applied.ddl)
-            due = self.rule is not None or self._is_aside
-            if due and wanted is not None and self.applied.name != wanted and free:
-                before = [RenameTable(life, self.applied.ddl, wanted, late=True)]
+            if wanted is not None and self.applied.name != wanted and free:
+                # Others may have that name until the next DDL gives it another one.
+                stays = all(event.name == wanted for event in self.table.events if event.at > self.applied.ddl)
+                if stays if self._is_aside else self.rule is not None:
+                    before = [RenameTable(life, self.applied.ddl, wanted, late=True)]
         steps = [*before, *self._walk()]
         if self.rule is None:
             return steps
@@ -387,7 +387,7 @@ class _Chain:
         position = self.applied.progress if self.applied else Progress(self._since, Phase.DDL)
         seen = self.applied.ddl if self.applied else -1
         current, ahead, steps = list[Event](), list[Event](), list[Step]()
-        if self.rule is None and not self._is_aside and (reason := self._named_otherwise(seen)):
+        if self.rule is None and (reason := self._named_otherwise(seen)) and not self._is_aside:
             return [HoldTable(self.table.life, self.table.life.version, reason)]
         if self.table.base is not None and self.applied is not None and self.applied.unfilled:
             steps, position = [*imports.brought_rows(self.table)], Progress(self._since, Phase.ROWS)

@@ -103,7 +103,7 @@ def ydb_json() -> tuple[list[bytes], list[bytes]]:
     return [change(1, 1000), barrier(1001)], [change(2, 1002), barrier(1003)]
 
 
-TOPICS = {"canal-json": (canal_json, 19), "ydb-json": (ydb_json, 20)}
+TOPICS = {"canal-json": (canal_json, 20), "ydb-json": (ydb_json, 21)}
 """Messages that come first, and the one that is followed with its mark; how many files it may pass."""
 
 
