@@ -158,10 +158,17 @@ def request_options(request: type[Request]) -> Callable[[F], F]:
             details = {"help": field.metadata["description"], "metavar": metavar, "required": required, "type": kind}
             details |= {"is_flag": True} if is_flag else {"multiple": several}
             default: Any = {} if required or several else {"default": field.default}
-            call = click.option(flag, name, show_default=bool(kind), **details, **default)(call)
+            call = click.option(flag, name, show_default=bool(kind), callback=_refuse_empty, **details, **default)(call)
         return cast("F", call)
 
     return wrap
+
+
+def _refuse_empty(context: click.Context, option: click.Parameter, value: Any) -> Any:
+    """Return the value of an option; raises BadParameter for an empty one, as of a shell's variable that is not set."""
+    if value == "" and context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
+        raise click.BadParameter("it is empty. Give a value, or leave the option out.", context, option)
+    return value
 
 
 def feed_options(command: F) -> F:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import sys
+from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
+from cdc_assets.cli import commands
 from cdc_assets.cli.options import confirm
 from cdc_assets.errors import BadSettings
+from cdc_assets.operations.requests import ChangesRequest, ForgetRequest, NewCut, VerifyRequest
 
 
 class Terminal(io.StringIO):
@@ -39,3 +44,32 @@ def test_a_person_is_asked_and_no_ends_the_command(monkeypatch: pytest.MonkeyPat
     with pytest.raises(click.exceptions.Exit) as ended:
         confirm("Remove it?", yes=False)
     assert ended.value.exit_code == 1
+
+
+COMMANDS = {
+    "cut": (NewCut, ()),
+    "extract": (ChangesRequest, ("s.t",)),
+    "verify": (VerifyRequest, ()),
+    "forget": (ForgetRequest, ("s.t", "1", "--yes")),
+}
+TEXTS = [
+    (command, field.metadata["flag"] or f"--{field.name}")
+    for command, (request, _) in COMMANDS.items()
+    for field in dataclasses.fields(request)
+    if field.metadata["place"] == "both"
+    and not field.metadata["choices"]
+    and field.default in ("", dataclasses.MISSING)
+]
+
+
+@pytest.mark.parametrize(("command", "option"), TEXTS)
+def test_an_option_without_a_value_is_refused_before_anything_is_done(
+    command: str, option: str, tmp_path: Path
+) -> None:
+    """A variable of the shell that is not set would change what is asked for: `--until "$UNTIL"`."""
+    given = {"--from": "1", "--to": "2", "--out": str(tmp_path / "out")} if command == "extract" else {}
+    options = [part for name, value in {**given, option: ""}.items() for part in (name, value)]
+    lake = ["--warehouse", str(tmp_path / "lake"), "--sink-uri", f"file://{tmp_path}/feed?protocol=csv"]
+    result = CliRunner().invoke(commands, [command, *COMMANDS[command][1], *options, *lake])
+    assert result.exit_code == 2
+    assert f"'{option}': it is empty" in result.output
