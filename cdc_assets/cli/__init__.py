@@ -319,7 +319,7 @@ def status(
     rows = [row for row in known if dropped or row.unfinished or row.state is not State.DROPPED]
     if cuts_only:
         return show_cuts(lake_cuts(lake), as_json)
-    landings = landing_status(lake, feeds)
+    landings = landing_status(lake, known, feeds)
     warnings = {} if landing_only else lake_warnings(lake)
     if as_json and warnings_only:
         show_json({name: [dataclasses.asdict(group) for group in groups] for name, groups in warnings.items()})

@@ -208,7 +208,8 @@ def run_demo(directory: str, *, topics: bool = False) -> int:
     finally:
         watch.close()
     click.echo("")
-    show_status((row for row in lake_status(lake) if row.state is not State.DROPPED), landing_status(lake))
+    known = lake_status(lake)
+    show_status((row for row in known if row.state is not State.DROPPED), landing_status(lake, known))
     _show_rows(lake)
     click.echo(f"\nThe lake: {demo.lake} (Iceberg tables; catalog {demo.lake / 'catalog.db'})")
     click.echo(f"The changefeed: {demo.bucket}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -12,11 +12,11 @@ from cdc_assets.operations.opening import begun, read_ledger
 
 if TYPE_CHECKING:
     from cdc_assets.ledger import Ledger
-    from cdc_assets.model.landed import Landed
     from cdc_assets.model.offsets import Partition
     from cdc_assets.model.schema import TableId
     from cdc_assets.model.tso import Tso
     from cdc_assets.report.landings import LandingText
+    from cdc_assets.report.tables import TableStatus
     from cdc_assets.settings.config import ChangefeedSettings
     from cdc_assets.settings.lake import LakeSettings
 
@@ -29,10 +29,13 @@ def applied_through(ledger: Ledger, changefeed: str) -> dict[TableId, Tso]:
     return positions
 
 
-def landing_status(lake: LakeSettings, feeds: Mapping[str, ChangefeedSettings] | None = None) -> list[LandingText]:
+def landing_status(
+    lake: LakeSettings, tables: Sequence[TableStatus], feeds: Mapping[str, ChangefeedSettings] | None = None
+) -> list[LandingText]:
     """Return what is landed of every changefeed of the lake that reads topics.
 
-    Of those in `feeds` the ends of the log are asked now; where they cannot be, they are as of the newest landing.
+    `tables` are those of the lake (`lake_status`): they tell why landed messages are kept. Of the changefeeds in
+    `feeds` the ends of the log are asked now; where they cannot be, they are as of the newest landing.
     """
     from cdc_assets.lake.catalogs.catalog import close, names, open_catalog
     from cdc_assets.lake.names import OwnNamespaces
@@ -44,34 +47,31 @@ def landing_status(lake: LakeSettings, feeds: Mapping[str, ChangefeedSettings] |
         landed = sorted(name for *namespace, name in names(catalog) if namespace == [own])
     finally:
         close(catalog)
-    return _described(lake, landed, feeds or {}) if landed else []  # reading a landing costs half a second of imports
+    if not landed:  # to read a landing costs half a second of imports
+        return []
+    return _described(lake, landed, tables, feeds or {})
 
 
-def _described(lake: LakeSettings, landed: list[str], feeds: Mapping[str, ChangefeedSettings]) -> list[LandingText]:
+def _described(
+    lake: LakeSettings, landed: list[str], tables: Sequence[TableStatus], feeds: Mapping[str, ChangefeedSettings]
+) -> list[LandingText]:
     from cdc_assets.landing.iceberg import LandingTable
     from cdc_assets.landing.landing import landed_in
+    from cdc_assets.landing.retention import Retention, bytes_kept
+    from cdc_assets.operations.landing_needs import recorded_needs
     from cdc_assets.report.landings import describe_landing
 
     landings = []
     with read_ledger(lake) as ledger:
         for name in landed:
-            with closing(LandingTable(lake, name)) as table:
-                known = landed_in(table)
+            with closing(LandingTable(lake, name)) as landing:
+                known = landed_in(landing)
             settings = feeds.get(name)
-            through, kept = applied_through(ledger, name), _kept(lake, name, known, settings)
-            landings.append(describe_landing(name, known, through, _ends_now(settings), kept))
+            chosen = None if settings is None else Retention.of(settings.landing.keep, settings.landing.days)
+            needs = recorded_needs([table for table in tables if table.changefeed == name], known)
+            kept = bytes_kept(known, needs, chosen, int(time.time() * 1000))
+            landings.append(describe_landing(name, known, applied_through(ledger, name), _ends_now(settings), kept))
     return landings
-
-
-def _kept(lake: LakeSettings, changefeed: str, landed: Landed, settings: ChangefeedSettings | None) -> dict[str, int]:
-    """Return the bytes of landed messages by the reason for which they are kept."""
-    from cdc_assets.landing.retention import Retention, bytes_kept
-    from cdc_assets.operations.landing_needs import recorded_needs
-    from cdc_assets.operations.status import lake_status
-
-    retention = None if settings is None else Retention.of(settings.landing.keep, settings.landing.days)
-    needs = recorded_needs(lake_status(lake, changefeed), landed)
-    return bytes_kept(landed, needs, retention, int(time.time() * 1000))
 
 
 def _ends_now(settings: ChangefeedSettings | None) -> dict[Partition, int] | None:

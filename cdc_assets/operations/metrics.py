@@ -23,8 +23,8 @@ def metrics_text(lake: LakeSettings, changefeeds: Iterable[ChangefeedSettings]) 
 
     Raises CdcError where the lake cannot be read.
     """
-    feeds = {feed.name: feed for feed in changefeeds}
-    return "".join(f"{line}\n" for line in metric_lines(lake_status(lake), landing_status(lake, feeds)))
+    feeds, tables = {feed.name: feed for feed in changefeeds}, lake_status(lake)
+    return "".join(f"{line}\n" for line in metric_lines(tables, landing_status(lake, tables, feeds)))
 
 
 def replace_file(path: Path, text: str) -> None:

@@ -15,6 +15,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.operations.inspect import inspect_changefeed
 from cdc_assets.operations.landings import landing_status
 from cdc_assets.operations.opening import open_pipeline
+from cdc_assets.operations.status import lake_status
 from cdc_assets.report.landings import landing_lines
 from cdc_assets.report.text import record_lines
 from cdc_assets_tests.archived_topic import ArchivedTopic
@@ -33,8 +34,8 @@ def test_offsets_are_those_of_the_landing_and_the_log_is_asked_where_it_is_known
     feed.write(60)
     feed.land()
     feed.write(100)
-    (then,) = landing_status(feed.lake)
-    (now,) = landing_status(feed.lake, {feed.settings.name: feed.settings})
+    (then,) = landing_status(feed.lake, lake_status(feed.lake))
+    (now,) = landing_status(feed.lake, lake_status(feed.lake), {feed.settings.name: feed.settings})
     assert (then.behind, now.behind) == (0, 40)
     assert sum(one.landed for one in now.partitions) == 60
 
@@ -42,12 +43,12 @@ def test_offsets_are_those_of_the_landing_and_the_log_is_asked_where_it_is_known
 def test_nothing_counts_as_applied_before_a_run_has_applied_it(feed: ArchivedTopic) -> None:
     feed.write()
     feed.land()
-    (found,) = landing_status(feed.lake)
+    (found,) = landing_status(feed.lake, lake_status(feed.lake))
     assert 0 < sum(one.landed - one.applied for one in found.partitions) <= len(TOPIC.lines)
     with open_pipeline(feed.settings, feed.lake) as pipeline:
         pipeline.record_status("test")
         fence = pipeline.source.fence()
-    assert any(str(fence) in line for line in landing_lines(landing_status(feed.lake)))
+    assert any(str(fence) in line for line in landing_lines(landing_status(feed.lake, lake_status(feed.lake))))
 
 
 def test_a_plan_counts_the_messages_that_it_knows_nothing_of(feed: ArchivedTopic) -> None:
@@ -61,7 +62,7 @@ def test_a_plan_counts_the_messages_that_it_knows_nothing_of(feed: ArchivedTopic
 def test_a_lake_without_topics_has_no_landing(tmp_path: Path) -> None:
     feed = ArchivedTopic(TOPIC, tmp_path)
     Path(feed.lake.warehouse).mkdir()
-    assert landing_status(feed.lake) == []
+    assert landing_status(feed.lake, lake_status(feed.lake)) == []
 
 
 def test_a_message_in_quarantine_is_named_by_its_offset_and_a_record_by_its_line() -> None:
