@@ -138,21 +138,22 @@ class _Check:
             f"CASE WHEN {_LEAVES} THEN -1 ELSE 1 END AS _cdc_count FROM {changes} UNION ALL "
             f"SELECT {theirs}, -1 FROM {self.mirror_rows}) GROUP BY {own_columns} HAVING sum(_cdc_count) <> 0"
         )
-        forms, joins = [f"_cdc_d.{quoted(name)}" for name, _ in whole], ""
-        for number, (name, _) in enumerate(whole):
-            form = form_of(self.schema.column(name))
-            if form is not None:  # a change may delete a row that was printed otherwise
-                make_forms(self.session, f"forms_{number}", f"SELECT {quoted(name)} FROM ({differing})", form)
-                joins += f" JOIN forms_{number} ON {forms[number]} <=> forms_{number}._cdc_value"
-                forms[number] = f"forms_{number}._cdc_form"
-        if joins:
-            differing = (
-                f"SELECT 1 FROM ({differing}) _cdc_d{joins} GROUP BY {', '.join(forms)} HAVING sum(_cdc_count) <> 0"
-            )
-        return self._faults(
-            f"SELECT 1 AS differs FROM ({differing})",
-            f"of its different rows {{count:,}} are there another number of times than in {self.mirror_name}",
-        )
+        sentence = f"of its different rows {{count:,}} are there another number of times than in {self.mirror_name}"
+        faults = self._faults(f"SELECT 1 AS differs FROM ({differing})", sentence)
+        printed = {
+            number: form for number, (name, _) in enumerate(whole) if (form := form_of(self.schema.column(name)))
+        }
+        if not faults or not printed:
+            return faults
+        # A change may have deleted a row that was printed otherwise.
+        columns, joins = [f"_cdc_d.{quoted(name)}" for name, _ in whole], ""
+        for number, form in printed.items():
+            name = quoted(whole[number][0])
+            make_forms(self.session, f"forms_{number}", f"SELECT {name} FROM ({differing})", form)
+            joins += f" JOIN forms_{number} ON {columns[number]} <=> forms_{number}._cdc_value"
+            columns[number] = f"forms_{number}._cdc_form"
+        by_form = f"SELECT 1 FROM ({differing}) _cdc_d{joins} GROUP BY {', '.join(columns)} HAVING sum(_cdc_count) <> 0"
+        return self._faults(f"SELECT 1 AS differs FROM ({by_form})", sentence)
 
     def _both(self, columns: Iterable[tuple[str, str]]) -> tuple[str, str]:
         own_columns, theirs = zip(*columns, strict=True)
