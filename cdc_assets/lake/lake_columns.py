@@ -16,9 +16,14 @@ from cdc_assets.decoding.own_columns import OwnColumn
 from cdc_assets.lake.commit import CommitTarget
 
 
-def lake_columns_of(table: Any, kind: str = "") -> tuple[OwnColumn, ...]:
-    """Return the columns that Iceberg's `Table` has after those of the source."""
-    return mirror_columns(kind, {field.name() for field in table.schema().columns()})
+def lake_columns_of(table: Any) -> tuple[OwnColumn, ...]:
+    """Return the columns that Iceberg's `Table` of a mirror has after those of the source."""
+    return mirror_columns("", {field.name() for field in table.schema().columns()})
+
+
+def own_names(table: Any) -> list[str]:
+    """Return the names of the columns that Iceberg's `Table` of a mirror has after those of the source."""
+    return [column.name for column in lake_columns_of(table)]
 
 
 def settled(target: CommitTarget, names: Collection[str]) -> CommitTarget:

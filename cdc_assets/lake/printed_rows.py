@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from cdc_assets.decoding import COUNT
 from cdc_assets.lake.commit import CommitTarget
-from cdc_assets.lake.lake_columns import lake_columns_of
+from cdc_assets.lake.lake_columns import own_names
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.types.printed_values import OF_BOTH, form_of
@@ -38,7 +38,7 @@ def find_by_form(target: CommitTarget, schema: TableSchema, places: Sequence[str
     spark, columns = target.session.spark, dict(zip(places, schema.stored, strict=True))
     functions = {place: function for place, column in columns.items() if (function := form_of(column))}
     printed = list(functions)
-    own = [column.name for column in lake_columns_of(target.table)]
+    own = own_names(target.table)
     plain, every = [place for place in places if place not in printed], ", ".join(places)
     spark.sql(
         f"SELECT _cdc_a.*, -{COUNT} - coalesce(_cdc_met, 0) AS _cdc_due FROM changes _cdc_a LEFT JOIN "

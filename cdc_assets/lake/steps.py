@@ -28,7 +28,7 @@ from cdc_assets.lake.commit import (
     sql_condition,
 )
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.lake_columns import filled, lake_columns_of
+from cdc_assets.lake.lake_columns import filled, own_names
 from cdc_assets.lake.lake_table import GAP, GONE, NAME, LakeTable, format_base, parse_lives, snapshot_below
 from cdc_assets.lake.names import format_name, location
 from cdc_assets.lake.spark.failures import races
@@ -370,8 +370,9 @@ def _exchange(bench: Workbench, step: ExchangePartition, work: Work, label: Labe
         )
     split = work.session.spark.read.table(work.target.name) if step.partitioned else rows
     refuse_undated(split, [step.predicate], step)
-    own = (column.name for column in lake_columns_of(work.target.table))
-    rows = filled(work.target, rows).select(*map(quoted, (*(column.name for column in step.schema.stored), *own)))
+    rows = filled(work.target, rows).select(
+        *map(quoted, (*(column.name for column in step.schema.stored), *own_names(work.target.table)))
+    )
     if step.partitioned:
         publish(work.target, label, rows=lambda: exchange(work.target, rows, step.predicate))
         return

@@ -12,7 +12,7 @@ from cdc_assets.decoding.patches import lost_row
 from cdc_assets.formats import OP, UNCHANGED, Op
 from cdc_assets.lake.commit import CommitTarget, overwrite
 from cdc_assets.lake.key_matching import key_equality, key_expression, place_of, text_literal
-from cdc_assets.lake.lake_columns import lake_columns_of
+from cdc_assets.lake.lake_columns import own_names
 from cdc_assets.lake.spark.session import quoted
 from cdc_assets.lake.staging.stage import Batch
 from cdc_assets.model.reports import AlikeKeys
@@ -37,7 +37,7 @@ def write(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batc
         else:
             _merge(target, changes, step.schema, batch)
         return passed
-    names, own = [column.name for column in step.schema.stored], _own(target)
+    names, own = [column.name for column in step.schema.stored], own_names(target.table)
     columns = [sql.col(f"c{position}").alias(name) for position, name in enumerate(names)]
     entering = changes.where(f"{OP} IN {_MAKE_ROWS}").select(*columns, *own)
     overwrite(target, entering, f"INSERT OVERWRITE {target.name} SELECT … FROM changes")
@@ -84,7 +84,7 @@ def _with_bases(target: CommitTarget, changes: DataFrame, schema: TableSchema) -
     made = f"(_cdc_b.{_FOUND} OR _cdc_s.{OP} = {int(Op.INSERT)})"
     return target.session.spark.sql(
         f"SELECT CAST(CASE WHEN _cdc_b.{_FOUND} THEN {int(Op.UPDATE)} ELSE _cdc_s.{OP} END AS tinyint) AS {OP}, "
-        f"{', '.join(f'_cdc_s.{name}' for name in _own(target))}, "
+        f"{', '.join(f'_cdc_s.{name}' for name in own_names(target.table))}, "
         f"CASE WHEN _cdc_s.{BASE} IS NULL OR NOT coalesce({made}, false) THEN _cdc_s.{UNCHANGED} END AS {UNCHANGED}, "
         f"_cdc_s.{BASE}, "
         f"{', '.join(values)} FROM moved _cdc_s "
@@ -111,11 +111,6 @@ def _without_row(target: CommitTarget, changes: DataFrame, step: ApplyRows, batc
     return passed
 
 
-def _own(target: CommitTarget) -> list[str]:
-    """Return the names of the table's columns beside those of the source, which the changes have, too."""
-    return [column.name for column in lake_columns_of(target.table)]
-
-
 def _on(schema: TableSchema, batch: Batch) -> list[str]:
     """Return the conditions that a row has the key of a change.
 
@@ -129,7 +124,7 @@ def _on(schema: TableSchema, batch: Batch) -> list[str]:
 def _replace(target: CommitTarget, changes: DataFrame, schema: TableSchema, batch: Batch) -> None:
     """Let the row of each change be the only one of its key, however many the table has: every one of them leaves."""
     changes.createOrReplaceTempView("changes")
-    own = _own(target)
+    own = own_names(target.table)
     columns = [*(quoted(column.name) for column in schema.stored), *own]
     listed = ", ".join([*(f"c{position}" for position in range(len(schema.stored))), *own])
     values = ", ".join(f"_cdc_s.{place}" for place in listed.split(", "))
@@ -155,7 +150,7 @@ def _merge(target: CommitTarget, changes: DataFrame, schema: TableSchema, batch:
             same = f"coalesce(array_contains(_cdc_s.{UNCHANGED}, {text_literal(name)}), false)"
             values[name] = f"CASE WHEN {same} THEN _cdc_t.{quoted(name)} ELSE {places[name]} END"
     left = f" OR (_cdc_s.{OP} = {int(Op.PATCH)} AND _cdc_s.{BASE} IS NOT NULL)" if batch.bases else ""
-    own = _own(target)
+    own = own_names(target.table)
     sets = [f"_cdc_t.{quoted(name)} = {values[name]}" for name in columns]
     sets += [f"_cdc_t.{name} = _cdc_s.{name}" for name in own]
     target.session.sql(

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from cdc_assets.decoding import COUNT
 from cdc_assets.errors import TableHeld
 from cdc_assets.lake.commit import CommitTarget
-from cdc_assets.lake.lake_columns import lake_columns_of
+from cdc_assets.lake.lake_columns import own_names
 from cdc_assets.lake.printed_rows import count_rows, find_by_form
 from cdc_assets.lake.spark.session import quoted
 from cdc_assets.lake.staging.stage import Batch
@@ -51,7 +51,7 @@ def write(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batc
         leaving, entering = "every_leaving", "still_entering"
     if met < due:
         raise _missing(str(step.life), step.schema, due - met, due)
-    own = [column.name for column in lake_columns_of(target.table)]
+    own = own_names(target.table)
     values = ", ".join(f"_cdc_s.{place}" for place in (*places, *own))
     nulls = ", ".join(f"NULL AS {place}" for place in (*places, *own))
     session.sql(
