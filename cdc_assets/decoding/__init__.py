@@ -26,13 +26,13 @@ What flows is a table as `formats` describes it, and up to two columns more; aft
 changes under a new key BASE (`moved`).
 """
 
+from cdc_assets.model.lake_columns import PLACE
+
 __all__ = ["COUNT", "DELIVERY", "FILE", "PLACE"]
 
 FILE = "_cdc_file"
 """int32: position of the file in reading order; of two copies of a change the later file's counts."""
 DELIVERY = "_cdc_delivery"
 """int32: which rows were delivered together, for kinds of tables that ask."""
-PLACE = "_cdc_place"
-"""text: file and line, or topic, partition and offset, for kinds of tables that ask."""
 COUNT = "_cdc_count"
 """int64: how many equal rows enter (> 0) or leave (< 0) a table without key."""

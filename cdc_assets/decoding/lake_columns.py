@@ -7,16 +7,17 @@ ingested(…)         reduced changes -> with the time of their window, and NULL
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.kinds import own_columns
 from cdc_assets.decoding.own_columns import MOMENTS, OwnColumn
 from cdc_assets.decoding.split import Split
 from cdc_assets.formats import INNER_FORMATS, LINE, record_places
-from cdc_assets.model.lake_columns import INGESTED_AT, PLACE
+from cdc_assets.model.lake_columns import INGESTED_AT
 
 OPTIONAL = (
     OwnColumn(
@@ -42,15 +43,18 @@ def mirror_columns(kind: str, names: Collection[str]) -> tuple[OwnColumn, ...]:
     return (*own_columns(kind), *optional_columns(names, kind))
 
 
-def with_places(changes: pa.Table, split: Split, lines_before: Callable[[int], int]) -> pa.Table:
-    """Add PLACE; `lines_before` says how many records of its file stand before a split, by the split's position."""
+def with_places(changes: pa.Table, split: Split, heading: int) -> pa.Table:
+    """Add PLACE; `heading` is how many records of a file stand before the first row that is read of it.
+
+    The lines of a dump's file that is read in parts are those of the part, which its path names.
+    """
     lines = changes.column(LINE)
     if split.wire.format in INNER_FORMATS and not split.file.piece:
         messages = record_places(split.wire, split.data, set(lines.to_pylist()))
         places = pa.array([messages.get(line) for line in lines.to_pylist()], pa.string())
     else:
-        lines = pc.add(lines, lines_before(split.position))
-        places = pc.binary_join_element_wise(f"{split.file.name}:", lines.cast(pa.string()), "")
+        lines = pc.add(lines, heading)
+        places = pc.binary_join_element_wise(f"{split.file.path}:", lines.cast(pa.string()), "")
     return changes.append_column(pa.field(PLACE, pa.string()), places)
 
 

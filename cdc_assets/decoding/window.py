@@ -14,10 +14,10 @@ The same functions serve the lake's tasks, which give them a share of the files,
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -188,11 +188,6 @@ def _decoded_windows(
     leaving_too = quarantine and not first.schema.key
     windows: list[list[Window]] = [[] for _ in steps]
 
-    @cache
-    def before(position: int) -> int:
-        file = first.files[position]
-        return dump_rows(reader).lines_before(file) if file.piece else 0
-
     read = read_splits(first, range(len(first.files)) if share is None else share, reader)
     for splits in in_shares(read, lambda split: split.changes.nbytes, _BATCH_FILES, _BATCH_BYTES):
         if numbering is not None:
@@ -206,7 +201,7 @@ def _decoded_windows(
         for step, step_windows in zip(steps, windows, strict=True):
             shaped = (split.through(partial(upgraded if step.evolutions else _shaped, step)) for split in splits)
             pairs = zip(shaped, files, strict=True)
-            step_windows += [_window(split, stats, step, reader, quarantine, before) for split, stats in pairs]
+            step_windows += [_window(split, stats, step, reader, quarantine) for split, stats in pairs]
     more = Report(joints=tuple(numbering.joints)) if numbering is not None else Report()
     seconds = time.monotonic() - started
     return [
@@ -265,14 +260,7 @@ def _shaped(step: ApplyRows, split: Split) -> Split:
     return replace(split, changes=in_shape(split.changes, step.schema))
 
 
-def _window(
-    split: Split,
-    stats: FileStats | None,
-    step: ApplyRows,
-    reader: SplitReader,
-    quarantine: bool,
-    lines_before: Callable[[int], int],
-) -> Window:
+def _window(split: Split, stats: FileStats | None, step: ApplyRows, reader: SplitReader, quarantine: bool) -> Window:
     """What the stages made of a file, and what is to be reported of it."""
     if split.refused is not None:
         return Window(_NO_ROWS, Report(reject_count=1, rejects=(split.refused,)))
@@ -312,7 +300,9 @@ def _window(
         ops = pc.if_else(pc.greater(changes.column(OP), 0), pa.scalar(int(Op.UPDATE), pa.int8()), changes.column(OP))
         changes = changes.set_column(changes.schema.get_field_index(OP), pa.field(OP, pa.int8()), ops)
     if places or PLACE in step.lake_columns:
-        changes = with_places(changes, split, lines_before)
+        piece = split.file.piece  # to count the records before a later part would read all of them
+        heading = dump_rows(reader).lines_before(split.file) if piece is not None and piece.start == 0 else 0
+        changes = with_places(changes, split, heading)
     return Window(changes, report, kept_aside)
 
 

@@ -17,7 +17,8 @@ class ColumnSettings(Model):
         default=False,
         description=(
             "`_cdc_place`: where the row's last change stands in the input: file and line, or topic, partition and "
-            "offset. NULL where a repair wrote the row."
+            "offset; in a large file of a dump the part by its bytes, and the line in it. NULL where a repair wrote "
+            "the row."
         ),
     )
     ingested_at: bool = Field(

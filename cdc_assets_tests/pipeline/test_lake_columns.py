@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import defaultdict
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,12 @@ import pyarrow as pa
 import pytest
 
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.dumps import DumpSplit
 from cdc_assets.model.lake_columns import INGESTED_AT, LAKE_COLUMNS, PLACE
 from cdc_assets.model.schema import TableId
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.sources.dumpling import initial
+from cdc_assets.sources.dumpling.splits import DirectoryReader, splits_of
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.joined_feed import dump_of, feed_from, joined_settings
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
@@ -157,23 +163,53 @@ def test_a_row_says_where_its_last_change_stands_from_when_it_is_switched_on(
     assert [row[PLACE] is None for _, row in sorted(applied(60, columns=BOTH).items())] == [True] * 5 + [False]
 
 
-@pytest.mark.parametrize("kind", ["csv", "sql", "parquet"])
-def test_rows_of_a_dump_have_its_file_and_line(tmp_path: Path, kind: str) -> None:
+def dumped_rows(directory: Path, kind: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows, with both columns, of the mirrors of a feed that is joined with a dump in the directory."""
     case = next(one for one in CONFIGS if str(one) == "C_ddl_tables/csv-ts")
     begin = case.replayable[1]
-    dump_of(begin, tmp_path / "dump", kind)
-    feed_from(case, begin, begin, tmp_path / "feed", "begun")
-    settings = joined_settings(case, tmp_path / "feed", tmp_path / "dump", start_ts=begin.ts)
+    dump_of(begin, directory / "dump", kind)
+    feed_from(case, begin, begin, directory / "feed", "begun")
+    settings = joined_settings(case, directory / "feed", directory / "dump", start_ts=begin.ts)
     settings = settings.model_copy(update={"columns": type(settings.columns)(**BOTH)})
     lake = MemoryLake()
     Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply("joined")
-    seen = 0
     for table in lake.tables.values():
-        for row in table.rows.to_pylist():
-            name, _, line = row[PLACE].rpartition(":")
-            (file,) = (path for path in (tmp_path / "dump").rglob("*") if str(path).endswith(name.rpartition("/")[2]))
-            seen += 1
-            if kind != "parquet":
-                texts = file.read_text().splitlines()
-                assert any(str(row["id"]) in text for text in texts[int(line) - 1 : int(line)]), (row, texts)
+        yield from table.rows.to_pylist()
+
+
+@pytest.mark.parametrize("kind", ["csv", "sql", "parquet"])
+def test_rows_of_a_dump_have_its_file_and_line(tmp_path: Path, kind: str) -> None:
+    seen = 0
+    for row in dumped_rows(tmp_path, kind):
+        name, _, line = row[PLACE].rpartition(":")
+        (file,) = (path for path in (tmp_path / "dump").rglob("*") if str(path).endswith(name.rpartition("/")[2]))
+        seen += 1
+        if kind != "parquet":
+            texts = file.read_text().splitlines()
+            assert any(str(row["id"]) in text for text in texts[int(line) - 1 : int(line)]), (row, texts)
     assert seen
+
+
+def test_rows_of_a_dump_that_is_read_in_parts_name_their_part_and_nothing_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(initial, "splits_of", partial(splits_of, split_bytes=20))
+    counted = DirectoryReader.lines_before
+
+    def lines_before(self: DirectoryReader, split: DumpSplit) -> int:
+        assert split.start == 0, "the file was read up to the part"
+        return counted(self, split)
+
+    monkeypatch.setattr(DirectoryReader, "lines_before", lines_before)
+    rows = list(dumped_rows(tmp_path, "csv"))
+    assert len({row[PLACE] for row in rows}) == len(rows)
+    parts = 0
+    for row in rows:
+        place = re.fullmatch(r"(.*/)?([^/\[]+)(?:\[(\d+):(\d+)\])?:(\d+)", row[PLACE])
+        assert place is not None, row
+        (file,) = (tmp_path / "dump").rglob(place[2])
+        data, start = file.read_bytes(), int(place[3] or 0)
+        begin = data.index(b"\n", start - 1) + 1 if start else 0
+        assert str(row["id"]).encode() in data[begin:].splitlines()[int(place[5]) - 1]
+        parts += start > 0
+    assert parts

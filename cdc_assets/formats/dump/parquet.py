@@ -44,6 +44,8 @@ def can_cut(options: DumpOptions) -> bool:
 
 def lines_before(split: DumpSplit, read_range: ReadRange, options: DumpOptions) -> int:
     """Return how many rows stand before the split's first row."""
+    if not split.start:
+        return 0
     file = _opened(split, read_range)
     first = next(iter(_row_groups(file, split)), 0)
     return sum(file.metadata.row_group(number).num_rows for number in range(first))
