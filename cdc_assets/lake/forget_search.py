@@ -21,7 +21,7 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.io.pyarrow import _read_all_delete_files
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import StaticTable
-from pyiceberg.types import DateType, NestedField, PrimitiveType
+from pyiceberg.types import DateType, PrimitiveType
 
 from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.keyed_rows import WantedKeys
@@ -34,7 +34,6 @@ from cdc_assets.lake.staging.stage import STAGE
 from cdc_assets.lake.staging.storage import storage
 from cdc_assets.lake.staging.tasks import KEYED_BY, OF
 from cdc_assets.lake.table_files import StoredFile, stored_files
-from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import Life
 from cdc_assets.model.quarantine import HasKeys, RecordContent
 from cdc_assets.types.collations import is_plain
@@ -104,7 +103,7 @@ class SearchedTable:
     def places(self) -> dict[int, frozenset[str]]:
         """By each snapshot that has rows of the keys, its data files with such rows, hidden ones too.
 
-        A manifest with the bounds of a removed file counts as well, if that had such rows, or if they may give a key.
+        A manifest with the bounds of a removed file counts as well, if that had such rows, or may have had them.
         """
         places: dict[int, frozenset[str]] = {}
         for snapshot in self.table.metadata.snapshots:
@@ -200,33 +199,15 @@ class SearchedTable:
         return self._rows[path]
 
     def _had_rows(self, file: DataFile) -> bool:
-        """Return whether a data file has rows of the keys, or where it is gone, whether its bounds give one of them."""
+        """Return whether a data file has rows of the keys, or may have had them where it is gone.
+
+        Its manifest keeps bounds, which are values of its rows: of the key, maybe folded or padded otherwise than the
+        wanted key is written, and of all other columns, an e-mail address say. A bound does not tell whose row it was.
+        """
         try:
             return len(self.rows_in(file)) > 0
         except FileNotFoundError:
-            quoting = [self._quotes(file, name, field) for name, field in self._key.items()]
-            return any(all(quotes) for quotes in zip(*quoting, strict=True))
-
-    def _quotes(self, file: DataFile, name: str, field: NestedField) -> list[bool]:
-        """Return of each key whether a bound of a column may be its value.
-
-        Bounds of long texts are cut off, and the last sign of the upper one is the next greater one then.
-        """
-        bounds = [(some or {}).get(field.field_id) for some in (file.lower_bounds, file.upper_bounds)]
-        kind, keys = field.field_type, self.wanted.keys.column(name).to_pylist()
-        if not isinstance(kind, PrimitiveType) or str(kind) not in _BOUNDED or field.field_id in self._retyped:
-            return [True] * len(keys)
-        low, high = (None if bound is None else from_bytes(kind, bound) for bound in bounds)
-        if low is None or high is None:
-            return [True] * len(keys)
-        if str(kind) != "string":
-            return [key in (low, high) for key in keys]
-        texts = [fold_name(str(key)) for key in keys]
-        first, last = fold_name(str(low)), fold_name(str(high))
-        return [
-            text.startswith(first) or text == last or (len(text) > len(last) and text.startswith(last[:-1]))
-            for text in texts
-        ]
+            return True
 
     def _numbers(self, system: Any, path: str) -> RowNumbers:
         numbers, start = [np.empty(0, np.int64)], 0

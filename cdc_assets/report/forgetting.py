@@ -71,9 +71,10 @@ def forget_lines(report: ForgetReport) -> Iterator[str]:
 
 def kept_text(name: str) -> str:
     """Return what keeps rows of the keys, and until when: regular cuts expire, cuts and tags that people named stay."""
+    rows = "keeps rows of the keys, or values of them in its manifests,"
     if is_unnamed(name):
-        return f"the cut {name} keeps rows of the keys until cuts.keep newer regular cuts are made"
-    return f"the cut or tag {name} keeps rows of the keys until a person removes it"
+        return f"the cut {name} {rows} until cuts.keep newer regular cuts are made"
+    return f"the cut or tag {name} {rows} until a person removes it"
 
 
 def forget_json(report: ForgetReport) -> dict[str, Any]:
