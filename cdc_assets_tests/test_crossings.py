@@ -77,7 +77,7 @@ SINGLE_CALL_LINES_PERCENT = 20
 PRONOUNS = frozenset({"found", "one", "mine", "said", "asked", "told"})
 """Words that name nothing: parameters and variables have the noun of what they hold."""
 
-PRONOUN_NAMES = 43
+PRONOUN_NAMES = 0
 """Parameters and variables of the package that are called by one of these words."""
 
 HEADLESS = re.compile(r"(Do so|Return the same|Yield (rows )?so|The same)\b")

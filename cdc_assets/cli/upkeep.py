@@ -183,15 +183,15 @@ def purge(
     before_ms = int((time.time() - days * 86_400) * 1000) if days else None
     with opened("A purge concerns", given) as pipeline:
         dropped_tables = run(pipeline, pipeline.lake, run_name(), tables, before_ms, dry=True)
-        gone = [str(one.life) for one in dropped_tables if not one.kept]
+        gone = [str(table.life) for table in dropped_tables if not table.kept]
         feed = pipeline.settings.name
         if gone and not dry_run:
             confirm(f"Remove {', '.join(gone)} with all files?", yes)
             dropped_tables = run(pipeline, pipeline.lake, run_name(), tables, before_ms)
     heads = ("changefeed", "table", "kind", "name", "dropped", "kept")
     rows = [
-        (feed, str(one.life), one.life.kind or "mirror", str(one.name), tso_time(one.dropped), one.kept)
-        for one in dropped_tables
+        (feed, str(table.life), table.life.kind or "mirror", str(table.name), tso_time(table.dropped), table.kept)
+        for table in dropped_tables
     ]
     if as_json:
         show_json([dict(zip(heads, row, strict=True)) for row in rows])
@@ -199,7 +199,7 @@ def purge(
         show_grid(heads, rows)
     else:
         click.echo("No dropped table is to be removed.")
-    return HELD if any(one.kept for one in dropped_tables) else DONE
+    return HELD if any(table.kept for table in dropped_tables) else DONE
 
 
 def _figures(upkept: MaintenanceResult) -> dict[str, Any]:

@@ -30,8 +30,8 @@ def same_definition(table: TableSchema, copy: TableSchema) -> bool:
     )
     return (
         list(table_columns) == list(theirs)
-        and all(declared(table_columns[name]) == declared(one) for name, one in theirs.items())
-        and all(one.nullable >= table_columns[name].nullable for name, one in theirs.items())
+        and all(declared(table_columns[name]) == declared(column) for name, column in theirs.items())
+        and all(column.nullable >= table_columns[name].nullable for name, column in theirs.items())
         and table.key == copy.key
         and not _new_unique(table, copy, {})
         and table.partitioning == copy.partitioning

@@ -355,7 +355,7 @@ class _Tick:
     def _chosen(self, plan: Plan, dues: Sequence[Due], underway: _Underway) -> tuple[list[RunBatch], int]:
         """The runs to request now, and when to check the same checkpoint again."""
         settings, paused = self.source.changefeed, self._paused()
-        attempts = {mark: one.attempt for one in self.cursor.attempts for mark in one.marks}
+        attempts = {mark: attempt.attempt for attempt in self.cursor.attempts for mark in attempt.marks}
         busy = underway.lives(plan) | self._just_run(plan)
         ready = [due for due in dues if due.mark not in paused and not busy.intersection(due.lives)]
         made = batches(
@@ -514,8 +514,8 @@ def _leave(plan: Plan, batch: RunBatch, dues: Iterable[Due], underway: _Underway
 def _bounded(attempts: Sequence[Attempt]) -> tuple[Attempt, ...]:
     """The newest requests, as many as fit into the cursor."""
     room, newest_attempts = MAX_MARKS, []
-    for one in sorted(attempts, key=lambda attempt: -attempt.at):
+    for attempt in sorted(attempts, key=lambda attempt: -attempt.at):
         if room > 0:
-            newest_attempts.append(Attempt(one.at, one.attempt, one.marks[:room]))
-        room -= len(one.marks)
+            newest_attempts.append(Attempt(attempt.at, attempt.attempt, attempt.marks[:room]))
+        room -= len(attempt.marks)
     return tuple(reversed(newest_attempts))

@@ -69,7 +69,9 @@ def _with_rows(result: dg.AssetCheckResult, comparison: TableComparison) -> dg.A
 def _figures(comparisons: Sequence[TableComparison]) -> dict[str, Any]:
     return {
         "tables_compared": len(comparisons),
-        "tables_equal": sum(one.state == EQUAL for one in comparisons),
-        "rows_compared": sum(one.source_rows for one in comparisons),
-        "rows_different": sum(one.missing + one.extra + one.differing for one in comparisons),
+        "tables_equal": sum(comparison.state == EQUAL for comparison in comparisons),
+        "rows_compared": sum(comparison.source_rows for comparison in comparisons),
+        "rows_different": sum(
+            comparison.missing + comparison.extra + comparison.differing for comparison in comparisons
+        ),
     }

@@ -51,14 +51,16 @@ def exchange(
         reason, predicate = (f"{file.query}: {unknown}", None) if unknown else (reason, predicate)
     decision = _decision(lives, file, [history for history in (table, other) if history is not None])
     predicate = ddl.confirm_nulls(predicate) if predicate is not None and decision.by_own_text else predicate
-    for one, two, own in sides:
-        if one is not None:
-            partner = None if two is None else two.life
-            rows = None if two is None or predicate is None else (two.life, predicate, own is file, two.made_null)
-            event = _event(file, one, effects[one.life], (reason, decision), partner, rows)
-            lives.add(one.life, event)
+    for history, partner_history, own in sides:
+        if history is not None:
+            partner = None if partner_history is None else partner_history.life
+            rows = None
+            if partner_history is not None and predicate is not None:
+                rows = (partner_history.life, predicate, own is file, partner_history.made_null)
+            event = _event(file, history, effects[history.life], (reason, decision), partner, rows)
+            lives.add(history.life, event)
             if isinstance(event, Exchanged) and event.made_null:
-                lives.tables[one.life] = replace(lives.tables[one.life], mixed=True)
+                lives.tables[history.life] = replace(lives.tables[history.life], mixed=True)
     return companions if other is not None else ()
 
 

@@ -105,7 +105,7 @@ def _with_masks(table: TableHistory, policy: MaskPolicy) -> TableHistory:
         tables = (*own, *([event.name] if event.name is not None else []))
         for name, origin in (*before.items(), *after.items()):
             candidates = (policy.of(table_id.schema, table_id.table, name) for table_id in tables)
-            mask = next((one for one in candidates if one is not None), None)
+            mask = next((candidate for candidate in candidates if candidate is not None), None)
             if mask is not None and origin not in masks:
                 masks[origin] = replace(mask, origin=origin)
 

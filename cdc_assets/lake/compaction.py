@@ -89,10 +89,10 @@ def compact(target: CommitTarget, step: ApplyRows, io: Mapping[str, str]) -> boo
     if POSITION in rows.column_names:
         rows = rows.sort_by(POSITION)  # a log stays in the order of its changes
     rewrite = target.table.newRewrite().validateFromSnapshot(snapshot.snapshotId())
-    for one in chosen:
-        rewrite.deleteFile(one.planned.file)
-        if one.planned.vector is not None:
-            rewrite.deleteFile(one.planned.vector)
+    for candidate in chosen:
+        rewrite.deleteFile(candidate.planned.file)
+        if candidate.planned.vector is not None:
+            rewrite.deleteFile(candidate.planned.vector)
     place = StagePlace(f"compacted-{uuid.uuid4().hex}", io, step, table)
     for written in write_data_files(place, table, rows, 0):
         rewrite.addFile(data_file(target, target.table, written))
@@ -131,14 +131,14 @@ def _alike(io: Mapping[str, str], files: Sequence[_Candidate], ids: set[int]) ->
     """Return the files that have all columns of the table, each in the type that it has in the newest such file."""
     kinds: dict[int, pa.DataType] = {}
     candidates = []
-    for one in sorted(files, key=lambda candidate: -int(candidate.planned.file.dataSequenceNumber())):
-        system, place = storage(io, one.planned.path)
+    for candidate in sorted(files, key=lambda candidate: -int(candidate.planned.file.dataSequenceNumber())):
+        system, place = storage(io, candidate.planned.path)
         with system.open_input_file(place) as source:
             own = {field_id(field): field.type for field in pq.ParquetFile(source).schema_arrow}
         lineage = {number: own.pop(number) for number in _LINEAGE if number in own}
         kinds = kinds or (own if set(own) == ids else {})
         if own == kinds and all(pa.types.is_int64(kind) for kind in lineage.values()):
-            candidates.append(one)
+            candidates.append(candidate)
     return candidates
 
 

@@ -169,7 +169,12 @@ class LakeForgetting:
         transaction = work.session.iceberg.transaction(work.target.table)
         guard(work.target, transaction)
         snapshots = sorted(metadata.snapshots.values(), key=lambda snapshot: snapshot.made_ms)
-        marks = {name: one.summary[name] for one in snapshots for name in (STAGED, REPLAY) if name in one.summary}
+        marks = {
+            name: snapshot.summary[name]
+            for snapshot in snapshots
+            for name in (STAGED, REPLAY)
+            if name in snapshot.summary
+        }
 
         def commit(change: Any) -> int:
             """Commit a change of main with its label, and the marks by which a killed run knows its own commit."""

@@ -67,7 +67,9 @@ class SearchedTable:
         self.io, self.wanted = io, wanted
         self._key = {name: self.table.schema().find_field(name) for name in wanted.keys.column_names}
         types = {
-            (one.field_id, str(one.field_type)) for schema in self.table.schemas().values() for one in schema.fields
+            (field.field_id, str(field.field_type))
+            for schema in self.table.schemas().values()
+            for field in schema.fields
         }
         ids = [number for number, _ in types]
         self._retyped = {number for number in ids if ids.count(number) > 1}
@@ -84,7 +86,9 @@ class SearchedTable:
         snapshot = self.table.snapshot_by_id(snapshot_id)
         assert snapshot is not None
         with answering():
-            manifests = [one for one in snapshot.manifests(self.table.io) if one.content == ManifestContent.DATA]
+            manifests = [
+                manifest for manifest in snapshot.manifests(self.table.io) if manifest.content == ManifestContent.DATA
+            ]
             return {manifest.manifest_path: self._mentioned_in(manifest) for manifest in manifests}
 
     def _mentioned_in(self, manifest: ManifestFile) -> tuple[dict[str, DataFile], dict[str, DataFile]]:
@@ -178,7 +182,7 @@ class SearchedTable:
                 )  # fmt: skip
                 with answering():
                     mentioned = self._mentioned_in(manifest)
-                return any(self._had_rows(one) for files in mentioned for one in files.values())
+                return any(self._had_rows(data_file) for files in mentioned for data_file in files.values())
         return False
 
     def rows_in(self, file: DataFile) -> RowNumbers:

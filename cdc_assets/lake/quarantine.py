@@ -250,8 +250,8 @@ class Quarantine:
 
         def kept(rows: pa.Table) -> pa.Array:
             places = zip(*(rows.column(name).to_pylist() for name in ("identity", "file", "line")), strict=True)
-            mine = rows.column("changefeed").to_pylist()
-            pairs = zip(places, mine, strict=True)
+            owners = rows.column("changefeed").to_pylist()
+            pairs = zip(places, owners, strict=True)
             return pa.array(
                 [owner != self._state.changefeed or place not in gone for place, owner in pairs], pa.bool_()
             )

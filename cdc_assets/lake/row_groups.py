@@ -130,7 +130,9 @@ def copy_without(io: Mapping[str, str], path: str, location: str, gone: npt.NDAr
         if len(gone) >= file.metadata.num_rows:
             return 0
         columns = [file.schema.column(number) for number in range(file.metadata.num_columns)]
-        whole = any(one.logical_type.type == "DECIMAL" and one.physical_type.startswith("INT") for one in columns)
+        whole = any(
+            column.logical_type.type == "DECIMAL" and column.physical_type.startswith("INT") for column in columns
+        )
         codec = file.metadata.row_group(0).column(0).compression.lower().replace("uncompressed", "none")
         make_directory(system, new.rsplit("/", 1)[0])
         with system.open_output_stream(new) as sink:

@@ -177,7 +177,7 @@ class Backlog:
             if abs(moment - broker_time) < _CLOCKS_DIFFER_MS:
                 broker_time = moment - _CLOCKS_DIFFER_MS
         begins = (pieces[0].batch.column("timestamp")[0].as_py() for pieces in self._pieces.values())
-        return broker_time if any(one is not None and one <= broker_time for one in begins) else None
+        return broker_time if any(begin is not None and begin <= broker_time for begin in begins) else None
 
     @property
     def has_ddl(self) -> bool:

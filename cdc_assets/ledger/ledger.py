@@ -390,11 +390,11 @@ class Ledger:
     def accounts(self, changefeed: str) -> dict[str, tuple[WindowMetrics, ...]]:
         """Return by table, oldest first, the windows that did not add up and the newest one."""
         query = _select(_WINDOWS, ("life", "account"), order=("hi",))
-        found: dict[str, tuple[WindowMetrics, ...]] = {}
+        accounts: dict[str, tuple[WindowMetrics, ...]] = {}
         with self._database.read() as connection:
             for life, account in connection.execute(query, {"changefeed": changefeed}):
-                found[life] = (*found.get(life, ()), parse_metrics(account))
-        return found
+                accounts[life] = (*accounts.get(life, ()), parse_metrics(account))
+        return accounts
 
     def remove_accounts(self, changefeed: str, life: Life) -> None:
         """Remove the metrics of a table that was rebuilt from its files."""
@@ -697,15 +697,17 @@ class Ledger:
         identities, called = [str(life) for life in lives], [str(name) for name in names]
         with self._database.write() as connection:
             replace_rows(
-                connection, _FORGOTTEN, [{"changefeed": changefeed, "life": one, "run": run} for one in identities]
+                connection,
+                _FORGOTTEN,
+                [{"changefeed": changefeed, "life": identity, "run": run} for identity in identities],
             )
         self.remove_equal_ranges(changefeed, lives)
         with self._database.write() as connection:
             for table in (FILES, _SETTLED_FILES):
                 some = sa.and_(table.c.changefeed == changefeed, table.c.life.in_(identities))
                 connection.execute(sa.update(table).where(some).values(key_ranges="[]"))
-            one = _COMPARISONS.c
-            about = sa.and_(one.changefeed == changefeed, one.table.in_([*called, *identities]))
+            columns = _COMPARISONS.c
+            about = sa.and_(columns.changefeed == changefeed, columns.table.in_([*called, *identities]))
             connection.execute(sa.delete(_COMPARISONS).where(about))
             _remove_details(connection, changefeed, [*called, *identities])
             _remove_reasons(connection, changefeed, identities)

@@ -148,7 +148,7 @@ def _is_kept_out(pipeline: Pipeline, history: TableHistory, wanted: pa.Table) ->
             known = digests_of(parts, pipeline.planner.masks.seal, history, versions)
         except UnknownKeys as problem:
             return f"whether the key is one of those that are kept out: {problem}"
-        decisions += [parts[0] for one in known if excluded_rows(wanted, schema, one, 0)[0].as_py()]
+        decisions += [parts[0] for digest in known if excluded_rows(wanted, schema, digest, 0)[0].as_py()]
     if not decisions:
         return ""
     names = ", ".join(f"{decision.until_text} by {decision.name}" for decision in decisions)
@@ -326,7 +326,7 @@ class _KeyConversion:
             for change in self.event.changes
             if isinstance(change, (RenameColumn, RetypeColumn)) and _new_name(change) in self.key.column_names
         )
-        old |= {one.new: one.old for one in key_changes if isinstance(one, RenameColumn)}
+        old |= {change.new: change.old for change in key_changes if isinstance(change, RenameColumn)}
         rows = changes.select(names).rename_columns([old[name] for name in self.key.column_names])
         # A row that was gone by then may have a value that the DDL would have refused.
         nobody = pa.repeat(pa.scalar(False), rows.num_rows)
@@ -351,7 +351,9 @@ class _KeyConversion:
             return []
         retyped = [change for change in self.event.changes if isinstance(change, RetypeColumn)]
         old = {
-            one.new.name: replace(old_column, name=one.new.name) for one in retyped if (old_column := one.old.in_lake)
+            change.new.name: replace(old_column, name=change.new.name)
+            for change in retyped
+            if (old_column := change.old.in_lake)
         }
         after = self.event.after.in_lake
         before = replace(after, columns=tuple(old.get(column.name, column) for column in after.columns))

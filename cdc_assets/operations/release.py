@@ -109,8 +109,9 @@ def _propose_undo(pipeline: Pipeline, table: str, version: Tso) -> Proposal:
     known = [release for key, release in released if key[1] == version and _was_called(table, key[0], planned)]
     changes = [settings_change for settings_change in decided.settings if settings_change.since == version]
     patterns = {_pattern(table, planned), *(glob.escape(str(life)) for life in _meant(table, planned))}
-    for change in () if known else [one for one in changes if one.pattern in patterns]:
-        return propose(pipeline, listing, [change], withdrawn=True)
+    matching_changes = [settings_change for settings_change in changes if settings_change.pattern in patterns]
+    if matching_changes and not known:
+        return propose(pipeline, listing, matching_changes[:1], withdrawn=True)
     if len(known) != 1:
         raise BadSettings(_not_one(table, version, "release", [decision.life for decision in known]))
     if _used(pipeline, planned, known[0]):

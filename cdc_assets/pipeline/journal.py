@@ -121,7 +121,9 @@ class Journal:
         known, outcome_identities = (
             {finding.identity for finding in findings} for findings in (before, outcome.findings)
         )
-        stays = [one for one in before if one.rule in SEEN_IN_ROWS and one.identity not in outcome_identities]
+        stays = [
+            finding for finding in before if finding.rule in SEEN_IN_ROWS and finding.identity not in outcome_identities
+        ]
         now = (*stays, *dict.fromkeys(outcome.findings))
         if set(now) != set(before):
             lives = outcome.plan.history.lives.items()

@@ -292,9 +292,9 @@ def _may_be_mixed(table: TableHistory, name: str, then: str, now: str) -> bool:
 
 def _ways(table: TableHistory, state: AppliedState, differences: Mapping[str, Difference]) -> tuple[str, ...]:
     name = shlex.quote(str(table.name or table.life))
-    back = ", ".join(f'{setting} "{one.then}"' for setting, one in differences.items())
+    back = ", ".join(f'{setting} "{difference.then}"' for setting, difference in differences.items())
     ways = (f"set them as they were: {back}", f"read all rows anew: cdc-assets rebuild {name}")
-    if not all(one.from_here_on for one in differences.values()):
+    if not all(difference.from_here_on for difference in differences.values()):
         return ways
     return (
         *ways,
@@ -305,11 +305,14 @@ def _ways(table: TableHistory, state: AppliedState, differences: Mapping[str, Di
 def _reason(state: AppliedState, differences: Mapping[str, Difference]) -> str:
     through = _first_due(state) - 1
     if all(name.startswith(MASK) for name in differences):
-        text = ", ".join(f'"{", ".join(one.columns)}" ({one.then}, now {one.now})' for one in differences.values())
+        text = ", ".join(
+            f'"{", ".join(difference.columns)}" ({difference.then}, now {difference.now})'
+            for difference in differences.values()
+        )
         return f"its rows through {through} have columns that are masked otherwise now: {text}."
-    then = ", ".join(f'{name} "{one.then}"' for name, one in differences.items())
-    now = ", ".join(f'{name} "{one.now}"' for name, one in differences.items())
-    listed = ", ".join(sorted({f'"{column}"' for one in differences.values() for column in one.columns}))
+    then = ", ".join(f'{name} "{difference.then}"' for name, difference in differences.items())
+    now = ", ".join(f'{name} "{difference.now}"' for name, difference in differences.items())
+    listed = ", ".join(sorted({f'"{column}"' for difference in differences.values() for column in difference.columns}))
     mixed = f"equal texts in {listed} would be different values in one table" if listed else ""
     mixed = "rows would be told apart by two keys in one table" if _KEYS in differences else mixed
     reason = f"its rows through {through} were read with {then}, and the settings now have {now}"

@@ -166,7 +166,10 @@ def backoff(attempts: Iterable[Attempt], now: int, first: int, most: int) -> dic
 def open_attempts(attempts: Iterable[Attempt], dues: Iterable[Due], again: Iterable[str]) -> tuple[Attempt, ...]:
     """Return the attempts to remember: marks that are still due, except those that are requested `again` now."""
     marks = {due.mark for due in dues} - set(again)
-    left = (Attempt(one.at, one.attempt, tuple(mark for mark in one.marks if mark in marks)) for one in attempts)
+    left = (
+        Attempt(attempt.at, attempt.attempt, tuple(mark for mark in attempt.marks if mark in marks))
+        for attempt in attempts
+    )
     return tuple(attempt for attempt in left if attempt.marks)
 
 

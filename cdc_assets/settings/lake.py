@@ -276,7 +276,7 @@ class LakeSettings(Model):
         values += [value.partition(":")[2] for name, value in catalog.items() if name == "credential"]
         password = re.search(r"//[^/@]*:([^/]*)@|[?&]password=([^&]*)", catalog.get("uri", ""))
         values += [group for group in (password.groups() if password else ()) if group]
-        return tuple(sorted({one for one in values if len(one) > 3}, key=len, reverse=True))
+        return tuple(sorted({value for value in values if len(value) > 3}, key=len, reverse=True))
 
     @property
     def _store(self) -> Store:

@@ -115,9 +115,9 @@ def read_rest(cells: RecordColumn, known: Marks, array: pa.Array, readers: Mappi
             values[-1], beyond[place] = error.kept, True
         except (KeyError, ValueError, TypeError, AttributeError, ArithmeticError):
             sound[place] = False
-    if any(isinstance(one, bytes) for one in values) and array.type != pa.binary():
+    if any(isinstance(value, bytes) for value in values) and array.type != pa.binary():
         array = array.cast(pa.binary())
-        values = [one.encode() if isinstance(one, str) else one for one in values]
+        values = [value.encode() if isinstance(value, str) else value for value in values]
     mask = np.zeros(len(cells), bool)
     mask[rest] = True
     array = pc.replace_with_mask(array, pa.array(mask), pa.array(values, array.type))

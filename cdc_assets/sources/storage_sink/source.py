@@ -141,8 +141,8 @@ class StorageSink:
         except NotPassedOver:
             names = _NamesByKind(self.opener.entries(), self._extension, settled)
         unchanged, reopened = names.unchanged.verdict(checkpoint)
-        for one in reopened:
-            names.take_again(one, self.opener.entries(one.directory))
+        for settled_files in reopened:
+            names.take_again(settled_files, self.opener.entries(settled_files.directory))
         return names, unchanged, reopened
 
     def _missing_last_files(

@@ -135,15 +135,18 @@ def _hidden(
         return frozenset()
     ddl = [e for e in landed.events if e.kind is EventKind.DDL and e.table is not None and e.table.folded in later]
     known, places = ByName[dict[Tso, TableSchema]](), set[int]()
-    for one in _carried(ddl, options):
-        known.setdefault(one.table, {})[one.altered] = one.schema
-    for at, one in sorted(enumerate(stating), key=lambda pair: pair[1].altered):
-        table_schemas = known.setdefault(one.table, {})
-        before = max((altered for altered in table_schemas if altered < one.altered), default=None)
-        is_later = one.altered > began.get(one.table, one.altered) and one.altered not in table_schemas
-        if is_later and before is not None and not _reads_alike(table_schemas[before], one.schema):
+    for schema_event in _carried(ddl, options):
+        known.setdefault(schema_event.table, {})[schema_event.altered] = schema_event.schema
+    for at, schema_event in sorted(enumerate(stating), key=lambda pair: pair[1].altered):
+        table_schemas = known.setdefault(schema_event.table, {})
+        before = max((altered for altered in table_schemas if altered < schema_event.altered), default=None)
+        is_later = (
+            schema_event.altered > began.get(schema_event.table, schema_event.altered)
+            and schema_event.altered not in table_schemas
+        )
+        if is_later and before is not None and not _reads_alike(table_schemas[before], schema_event.schema):
             places.add(at)
-        table_schemas.setdefault(one.altered, one.schema)
+        table_schemas.setdefault(schema_event.altered, schema_event.schema)
     return frozenset(places)
 
 

@@ -110,7 +110,7 @@ def connect(options: Mapping[str, Any]) -> ConfluentRegistry:
             f'schema_registry has no option "{unknown[0]}"; known are {", ".join(sorted(_OPTIONS))}. Correct it.'
         )
     servers = [_parted(url) for url in str(options["url"]).split(",") if url.strip()]
-    login = next((one for _, one in servers if one is not None), None)
+    login = next((credentials for _, credentials in servers if credentials is not None), None)
     if beside := options.get("basic.auth.user.info"):
         user, separator, password = str(beside).partition(":")
         if not separator:
