@@ -90,7 +90,7 @@ class AvroTable:
     key: tuple[int, dict[str, Any]]
     value: tuple[int, dict[str, Any]]
 
-    def row(self, ts: int, op: str = "c", **values: Any) -> Message:
+    def row(self, ts: int, op: str = "c", /, **values: Any) -> Message:
         """Return a row event; columns that are not given are NULL."""
         names = [one["name"] for one in self.value[1]["fields"]]
         held = {**dict.fromkeys(names), **values, "_tidb_op": op, "_tidb_commit_ts": ts}

@@ -503,8 +503,9 @@ CONNECTOR_MODES: Mapping[str, tuple[str, ...]] = {
     "unavailable.value.placeholder": (),
     "event.converting.failure.handling.mode": (),
     "value.converter.replace.null.with.default": ("true", "false"),
+    "replica.identity.autoset.values": (),
 }
-"""Setting of a connector, or of its converter, that decides how values are written -> its values, () for any."""
+"""Setting of a connector, or of its converter, that decides how rows are written -> its values, () for any."""
 
 
 _O = TypeVar("_O", bound="MessageOptions")

@@ -425,7 +425,10 @@ def _by_key(
 
 def _named_key(keys: Records, schema: TableSchema) -> Mapping[str, RecordColumn]:
     """Return the columns in messages' keys; YDB's own API does not show them as such."""
-    base = ("payload",) if "payload" in keys.members() and {*keys.members()} <= {"schema", "payload"} else ()
+    is_wrapped = "payload" in keys.members() and {*keys.members()} <= {"schema", "payload"}
+    if "payload" in schema.key:
+        is_wrapped = is_wrapped and bool(keys.are_objects("payload").all())
+    base = ("payload",) if is_wrapped else ()
     keys.require(
         keys.are_objects(*base) & ~_have_more(keys, base, schema.key),
         lambda place: f"it is {keys.shown(place, *base)}, and the table's has the columns {', '.join(schema.key)}",

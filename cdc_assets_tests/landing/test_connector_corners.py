@@ -245,18 +245,39 @@ def test_structs_of_moments_are_read_by_the_types_of_ddl_and_of_the_setting_sche
     assert (row["d"], row["i"], row["s"]) == (date(2024, 2, 29), _NOON, "P1Y-2M3DT4H5M6.789S")
 
 
-@pytest.mark.parametrize("names", [("payload",), ("schema", "payload")])
-@pytest.mark.parametrize("has_schema", [True, False])
-def test_columns_of_a_key_may_be_called_as_what_is_around_it(names: tuple[str, ...], has_schema: bool) -> None:
+@pytest.mark.parametrize(
+    "names",
+    [("payload",), ("schema", "payload"), ("schema",), ("before", "after"), ("op", "source", "ts_ms"), ("table",)],
+)
+@pytest.mark.parametrize("blocks", ["key and value", "value", "key", ""])
+def test_columns_of_a_key_may_be_called_as_what_is_around_it(
+    names: tuple[str, ...], blocks: str, tmp_path: Path
+) -> None:
     fields = [{"type": "string", "optional": False, "field": name} for name in names]
-    stream = Stream(*fields, V)
-    for lsn, (op, value) in enumerate([("c", "a"), ("c", "b"), ("u", "b"), ("d", "a")], 1):
+    stream, texts = Stream(*fields, V), tmp_path / "schemas.sql"
+    columns = ", ".join(f'"{name}" text NOT NULL' for name in names)
+    keyed = ", ".join(f'"{name}"' for name in names)
+    texts.write_text(f"CREATE TABLE public.t ({columns}, v int, PRIMARY KEY ({keyed}));")
+    given: dict[str, Any] = {} if "value" in blocks else {"schemas": texts}
+    stream.feed = TopicFeed.of(
+        stream.log, sink_uri="kafka://127.0.0.1:9092/px?protocol=debezium-json", name="c", **given
+    )
+    images = [{"type": "struct", "fields": stream.fields, "field": side} for side in ("before", "after")]
+    for lsn, (op, value) in enumerate([("c", "a"), ("c", "b"), ("u", "b"), ("d", "a"), ("c", "c"), ("d", "c")], 1):
         key: dict[str, Any] = dict.fromkeys(names, value)
-        stream.send(op, lsn, key=key, key_fields=fields, v=lsn, **key)
-        if not has_schema:
-            stream.log.lines[-1]["key_b64"] = base64.b64encode(json.dumps(key).encode()).decode()
+        place = {"lsn": lsn, "sequence": json.dumps([str(lsn)] * 2), "snapshot": "false", "ts_ms": lsn}
+        source = {"connector": "postgresql", "name": "px", "db": "d", "schema": "public", "table": "t", **place}
+        sides = (
+            {"before": {**key, "v": None}, "after": None} if op == "d" else {"before": None, "after": {**key, "v": lsn}}
+        )
+        payload = {**sides, "source": source, "op": op}
+        stream.put(
+            {"schema": {"type": "struct", "fields": fields}, "payload": key} if "key" in blocks else key,
+            {"schema": {"type": "struct", "fields": images}, "payload": payload} if "value" in blocks else payload,
+        )
     assert stream.applied() == []
-    assert [(row["payload"], row["v"]) for row in stream.feed.lake.read(TABLE).to_pylist()] == [("b", 3)]
+    rows = stream.feed.lake.read(TABLE).to_pylist()
+    assert [(*(row[name] for name in names), row["v"]) for row in rows] == [(*("b" for _ in names), 3)]
 
 
 def _digits(scale: int, precision: int) -> Row:
@@ -397,6 +418,29 @@ def test_a_delete_of_the_key_zero_is_one_whatever_comes_for_columns_of_which_the
     stream.send("d", 20, id=0, v=unsaid)
     assert stream.applied() == []
     assert stream.rows == {}
+
+
+@pytest.mark.parametrize(
+    ("identities", "is_full"),
+    [
+        ("public.t:FULL", True),
+        ("public.a:DEFAULT, public.*:full", True),
+        ("public.u:FULL,public.t:DEFAULT", False),
+        ("(:FULL,t:FULL", False),
+        ("public.t:INDEX i", False),
+    ],
+)
+def test_a_delete_of_the_key_zero_is_one_where_the_configuration_says_that_rows_are_whole(
+    identities: str, is_full: bool
+) -> None:
+    stream = Stream(ID, {"type": "int32", "optional": False, "field": "v"})
+    uri = f"kafka://127.0.0.1:9092/px?protocol=debezium-json&replica.identity.autoset.values={identities}"
+    stream.feed = TopicFeed.of(stream.log, sink_uri=uri, name="c")
+    stream.send("c", 10, id=0, v=5)
+    stream.send("c", 11, id=1, v=6)
+    stream.send("d", 20, id=0, v=5)
+    assert ["replica.identity.autoset.values" in reason for reason in stream.applied()] == [True] * (not is_full)
+    assert stream.rows == ({1: {"v": 6}} if is_full else {})
 
 
 def test_a_key_that_is_no_object_is_refused_by_the_converter_s_name() -> None:

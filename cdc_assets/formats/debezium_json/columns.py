@@ -3,6 +3,7 @@
 columns_of      a block -> the columns of a table
 field_of        a column -> the field as which the connector writes it, where there is no block
 settled_field   a block's field that has another type than it says because of the settings
+has_full_identity  whether the configuration says that messages have the whole row before a change
 ConnectorSettings  what decides how values are written, by the connector's own names and with its defaults
 """
 
@@ -10,8 +11,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -22,11 +25,19 @@ from cdc_assets.formats.json_records import print_json
 from cdc_assets.formats.members import allowed_members
 from cdc_assets.formats.records import CellKind, Marks, RecordColumn
 from cdc_assets.formats.values.connect import Field
-from cdc_assets.model.schema import Column
+from cdc_assets.model.schema import Column, TableId
 from cdc_assets.types.connect_types import BITS, CONNECT_TYPES, DECIMAL, NO_WIDTH, STRUCTURED, VARIABLE_DECIMAL
 from cdc_assets.types.families import BINARY, CHARACTER
 
-__all__ = ["UNKNOWN_TYPE", "ConnectorSettings", "columns_of", "connector_settings", "field_of", "settled_field"]
+__all__ = [
+    "UNKNOWN_TYPE",
+    "ConnectorSettings",
+    "columns_of",
+    "connector_settings",
+    "field_of",
+    "has_full_identity",
+    "settled_field",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +46,7 @@ class ConnectorSettings:
 
     With `fails` the connector stops where it cannot convert a value, and leaves no value out.
     `nulls_as_defaults` says that a NULL is written as the default of its column, where that has one.
+    `has_full_identity` says that deletes and updates of the table at hand have the whole row before them.
     """
 
     decimal: str = "precise"
@@ -44,6 +56,7 @@ class ConnectorSettings:
     unavailable: str = "__debezium_unavailable_value"
     fails: bool = False
     nulls_as_defaults: bool = True
+    has_full_identity: bool = False
 
     def stand_for_unchanged(self, cells: RecordColumn, kind: str | None = None) -> Marks:
         """Mark values that stand for what the source did not read again, in a field of this type, or in any."""
@@ -108,6 +121,20 @@ def connector_settings(options: MessageOptions) -> ConnectorSettings:
         fails=given.get("event.converting.failure.handling.mode", "").lower() == "fail",
         nulls_as_defaults=given.get("value.converter.replace.null.with.default", "true") == "true",
     )
+
+
+@lru_cache(maxsize=1024)
+def has_full_identity(table: TableId, options: MessageOptions) -> bool:
+    """Return whether the connector's configuration gives a table of PostgreSQL the REPLICA IDENTITY FULL.
+
+    `replica.identity.autoset.values` lists patterns of tables, each with an identity: `public.a:FULL,public.b:DEFAULT`.
+    """
+    for entry in dict(options.connector).get("replica.identity.autoset.values", "").split(","):
+        pattern, _, identity = entry.strip().rpartition(":")
+        with suppress(re.error):
+            if identity.strip().upper() == "FULL" and re.fullmatch(pattern, str(table)):
+                return True
+    return False
 
 
 UNKNOWN_TYPE = ""

@@ -31,6 +31,7 @@ from cdc_assets.formats.debezium_json.columns import (
     columns_of,
     connector_settings,
     field_of,
+    has_full_identity,
     settled_field,
 )
 from cdc_assets.formats.debezium_json.envelope import Envelope, SchemaBlock, envelopes, envelopes_among
@@ -101,9 +102,10 @@ _NO_ROW_BEFORE = (
     "source, and let the table be rebuilt"
 )
 _BY_INDEX = (
-    "it is a delete that has other columns than the key, as with REPLICA IDENTITY USING INDEX of such columns: which "
-    "row it is of cannot be known, nor which key a row had before. Set REPLICA IDENTITY DEFAULT or FULL, and let the "
-    "table be rebuilt from a new snapshot"
+    "its row before has a key that is zero or empty, and other columns: by REPLICA IDENTITY FULL it is of the row with "
+    "that key, by REPLICA IDENTITY USING INDEX of a row whose key is not known. If the table's is FULL, say "
+    "replica.identity.autoset.values = SCHEMA.TABLE:FULL in the connector's configuration or the sink URI. Otherwise "
+    "set REPLICA IDENTITY DEFAULT or FULL, and let the table be rebuilt from a new snapshot"
 )
 _ZEROS: Mapping[CellKind, tuple[str, ...]] = {
     CellKind.NUMBER: ("0", "0.0"),
@@ -437,6 +439,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     rows = by_row(rows)
     keys, values = MessageKeys(rows.column("key")), rows.column("value")
     settings, patch = connector_settings(options), patch_op(options.patch_without_row, Op.UPDATE)
+    settings = replace(settings, has_full_identity=has_full_identity(table, options))
     faults = Faults(path, lambda line: values[line - 1].as_py() or b"")
     commit_ts, change_sets = np.zeros(len(values), np.int64), list[_ConnectorChanges]()
     for some in envelopes(values):
@@ -494,7 +497,7 @@ def _changes(
     op = rows.column("op")
     deletes = op.equal("d")
     if deletes.any():
-        yield from _deletes(rows.among(deletes), connector, keys, schema)
+        yield from _deletes(rows.among(deletes), connector, keys, schema, settings)
     if deletes.all():
         return
     columns = _columns(rows.among(~deletes), "after", keys, schema)
@@ -576,7 +579,9 @@ def _lsns(rows: Envelope, connector: str, schema: TableSchema, mask: Marks) -> p
     return rows.column("source", "lsn").only(mask) if known else None
 
 
-def _deletes(rows: Envelope, connector: str, keys: MessageKeys, schema: TableSchema) -> Iterator[_ConnectorChanges]:
+def _deletes(
+    rows: Envelope, connector: str, keys: MessageKeys, schema: TableSchema, settings: ConnectorSettings
+) -> Iterator[_ConnectorChanges]:
     """Yield deletes, of which some have the row and others its key only, at times in the key of their message."""
     with_row = rows.are_objects("before")
     some = rows.among(with_row)
@@ -601,8 +606,9 @@ def _deletes(rows: Envelope, connector: str, keys: MessageKeys, schema: TableSch
             for name in schema.key:
                 reason = f"it is a delete that does not have the key ({', '.join(schema.key)}). {_NO_KEY}"
                 some.records.require(columns.get(name, absent).given, reason)
-            by_index = _by_another_index(columns, schema, some.block.columns, len(some.records))
-            some.records.require(~by_index, _BY_INDEX)
+            if not settings.has_full_identity:
+                by_index = _by_another_index(columns, schema, some.block.columns, len(some.records))
+                some.records.require(~by_index, _BY_INDEX)
         given = [cells.given for name, cells in columns.items() if name not in schema.key]
         whole = np.logical_or.reduce([np.full(len(some.records), not schema.key), *given])
         for mask, kind in ((whole, Op.DELETE), (~whole, Op.DELETE_KEY)):
