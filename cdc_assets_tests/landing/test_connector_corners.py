@@ -189,6 +189,10 @@ _NUMBER = {"type": "bytes", "name": _DECIMAL, "parameters": {"scale": "2", "conn
             _NOON,
         ),
         (_struct("ZonedTimestamp", **_DAY, hour=12, minute=0, second=0, nanos=0, offsetSeconds=0, zoneId=None), _NOON),
+        (
+            _struct("ZonedTimestamp", **_NONE, **_NO_CLOCK, offsetSeconds=None, specialValue="POSITIVE_INFINITY"),
+            None,
+        ),
         (_struct("Time", **_CLOCK), "01:02:03.456789"),
         (_struct("ZonedTime", **{**_CLOCK, "nanos": 0}, offsetSeconds=-5400), "01:02:03-01:30"),
         (_struct("Duration", **_SPAN), "P1Y-2M3DT4H5M6.789S"),
@@ -212,12 +216,23 @@ def test_values_are_read_in_each_way_in_which_connectors_write_them(sent: tuple[
     assert stream.rows == {1: {"v": kept}}
 
 
-@pytest.mark.parametrize("value", ["2024-02-29T14:00:00+2", "2024-02-29+02:00", "2024-02-29T14:00:00+02:00:00:00"])
-def test_a_moment_whose_offset_cannot_be_read_holds_its_table(value: str) -> None:
-    stream = Stream(ID, {**_ZONED, "optional": True, "field": "v"})
+@pytest.mark.parametrize(
+    "sent",
+    [
+        (_ZONED, "2024-02-29T14:00:00+2"),
+        (_ZONED, "2024-02-29+02:00"),
+        (_ZONED, "2024-02-29T14:00:00+02:00:00:00"),
+        _struct("ZonedTimestamp", **_DAY, **_CLOCK, offsetSeconds=None, zoneId="Europe/Berlin"),
+        _struct("ZonedTimestamp", **_DAY, **_CLOCK, zoneId="Europe/Berlin"),
+    ],
+    ids=lambda one: None,
+)
+def test_a_moment_whose_offset_cannot_be_read_holds_its_table(sent: tuple[Row, Any]) -> None:
+    field, value = sent
+    stream = Stream(ID, {**field, "optional": True, "field": "v"})
     stream.send("c", 1, id=1, v=value)
     (reason,) = stream.applied()
-    assert 'column "v" has a value that is not of the type io.debezium.time.ZonedTimestamp' in reason
+    assert f'column "v" has a value that is not of the type {field["name"]}' in reason
 
 
 def test_structs_of_moments_are_read_by_the_types_of_ddl_and_of_the_setting_schemas(tmp_path: Path) -> None:

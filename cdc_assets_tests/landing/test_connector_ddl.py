@@ -117,6 +117,45 @@ def test_rows_of_a_table_with_system_versioning_are_those_of_now(key: str) -> No
     assert sorted(one["v"] for one in connector.apply()) == ["c", "x"]
 
 
+def _end(year: int, month: int, day: int, hour: int, minute: int, second: int) -> dict[str, int]:
+    clock = {"hour": hour, "minute": minute, "second": second, "nanos": 999999000, "offsetSeconds": 0}
+    return {"year": year, "month": month, "day": day, **clock}
+
+
+@pytest.mark.parametrize(
+    ("kind", "modes", "now", "past"),
+    [
+        ("TIMESTAMP(6)", {"time.precision.mode": "structured"}, _end(2038, 1, 19, 3, 14, 7), _end(2026, 1, 1, 0, 0, 0)),
+        ("TIMESTAMP(6)", {}, "2038-01-19T04:14:07.999999+01:00", "2026-01-01T00:00:00Z"),
+        ("TIMESTAMP(6)", {}, "2106-02-07T06:28:15.999999Z", "2026-01-01T00:00:00Z"),
+        ("BIGINT UNSIGNED", {}, -1, 1234),
+        ("BIGINT UNSIGNED", {"bigint.unsigned.handling.mode": "precise"}, "AP//////////", "BA=="),
+        ("BIGINT UNSIGNED", {"bigint.unsigned.handling.mode": "precise"}, 18446744073709551615, 1234),
+    ],
+)
+def test_the_end_of_a_row_of_now_is_known_however_it_is_written(
+    kind: str, modes: dict[str, str], now: object, past: object, tmp_path: Path
+) -> None:
+    config = {"connector.class": "io.debezium.connector.mariadb.MariaDbConnector", "topic.prefix": "my", **modes}
+    (tmp_path / "connector.json").write_text(json.dumps(config))
+    connector = BinlogConnector(
+        f"CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(9), `s` {kind} GENERATED ALWAYS AS ROW START, "
+        f"`e` {kind} GENERATED ALWAYS AS ROW END, PERIOD FOR SYSTEM_TIME (`s`, `e`)) WITH SYSTEM VERSIONING",
+        config=tmp_path / "connector.json",
+        server="mariadb",
+    )
+
+    def row(number: int, v: str, end: object = now) -> dict[str, object]:
+        return {"id": number, "v": v, "s": past, "e": end}
+
+    connector.send(Change(200, 0, "c", None, row(0, "a")), Change(201, 0, "c", None, row(1, "b")))
+    connector.send(Change(300, 0, "u", row(0, "a"), row(0, "x")), Change(301, 0, "c", None, row(0, "a", past)))
+    connector.send(Change(400, 0, "u", row(1, "b"), row(1, "b", past)))
+    assert [one["v"] for one in connector.apply()] == ["x"]
+    connector.send(Change(500, 0, "d", row(0, "a", past), None))  # DELETE HISTORY, the only change of its window
+    assert [one["v"] for one in connector.apply()] == ["x"]
+
+
 @pytest.mark.parametrize("replaces", ["true", "false", ""])
 def test_a_value_is_the_default_of_its_column_unless_the_converter_sends_null_as_null(
     replaces: str, tmp_path: Path

@@ -450,7 +450,8 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
                 faults.add_refused(changes.rows.records, "it is not a row of a Debezium connector")
                 change_sets.append(changes.sound)
     if not change_sets:  # what has no rows has columns all the same
-        change_sets.append(_ConnectorChanges(some, "", (Op.INSERT,), (_Side({}, False),)))
+        none = some.among(np.zeros(len(some.records), bool))
+        change_sets.append(_ConnectorChanges(none, "", (Op.INSERT,), (_Side({}, False),)))
     _refuse_second(change_sets, keys.keys, faults)
     images = side_by_side([changes.images(commit_ts) for changes in change_sets])
     decoded = changes_of(images, lambda column: _cells(change_sets, column, schema, settings), schema, options, faults)
@@ -487,8 +488,8 @@ def _changes(
 ) -> Iterator[_ConnectorChanges]:
     """Yield changes by their kind, each message in one; `patch` is that of an update without the row before."""
     end = row_end(schema)
-    if connector == "mariadb" and end:
-        ended, rows = without_past_rows(rows, end)
+    if connector == "mariadb" and end is not None:
+        ended, rows = without_past_rows(rows, end, settings)
         if len(ended.records):
             before = _Side(_columns(ended, "before", keys, schema), False)
             yield _ConnectorChanges(ended, connector, (Op.DELETE,), (before,))

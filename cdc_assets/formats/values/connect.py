@@ -376,8 +376,8 @@ def _moment_of(held: _Struct, column: Column) -> str:
 
 
 def _instant_of(held: _Struct, column: Column) -> str:
-    offset = held.get("offsetSeconds")
-    return _in_utc(_moment_of(held, column), 0 if offset is None else whole(offset))
+    moment = _moment_of(held, column)  # of infinity, the offset is NULL too
+    return _in_utc(moment, whole(held["offsetSeconds"]))
 
 
 def _time_of(held: _Struct, column: Column) -> str:
