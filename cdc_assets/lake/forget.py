@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,7 @@ from cdc_assets.lake.lake_table import FORGOTTEN, FORGOTTEN_THROUGH, REPLAY
 from cdc_assets.lake.layout import partition_data
 from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.row_groups import copy_without
+from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.staging.stage import age_of, discard
 from cdc_assets.lake.staging.storage import storage
 from cdc_assets.lake.staging.tasks import DataFileWritten
@@ -133,12 +134,12 @@ class LakeForgetting:
                 properties[FORGOTTEN_THROUGH] = str(max(at.tso, work.lake_table.forgotten_through))
             written, passing = self._rewrite(work, searched, properties)
             kept = {work.lake_table.tags[name] for name in searched.refs}
-            kept_files = {path for snapshot_id in kept for path in searched.places[snapshot_id]}
+            chosen = {*(searched.places.keys() - kept), *passing}
+            table, expired = _expired(work, life, chosen)
+            kept |= chosen - expired
+            kept_files = {path for snapshot_id in kept for path in searched.places.get(snapshot_id, ())}
             current = work.lake_table.snapshot_id
             main_files = searched.places.get(current, frozenset()) if current is not None else frozenset()
-            expired = [*(searched.places.keys() - kept), *passing]
-            table = work.session.load(identifier)
-            expire(table, expired)
             metadata_location = bench.table_after_commit(table.operations(), identifier).metadata_location
             orphans = _sweep(SearchedTable(metadata_location, io, wanted), metadata_location)
         return RemovedRows(
@@ -289,6 +290,23 @@ def _undisturbed(life: Life) -> Iterator[None]:
         yield
     except FileNotFoundError as gone:
         raise TableMoved(f"{life}: a file was removed meanwhile ({gone}). Run it again.", table=str(life)) from gone
+
+
+def _expired(work: Work, life: Life, snapshots: Collection[int]) -> tuple[Any, set[int]]:
+    """Expire snapshots, but for those that have got a tag since they were searched: it keeps them, as a cut does.
+
+    Returns the table, and the snapshots that expired.
+    """
+
+    def attempt() -> tuple[Any, set[int]]:
+        with races(str(life)):
+            table = work.session.load(work.lake_table.identifier)
+            refs = table.refs()
+            expired = {*snapshots} - {int(refs[name].snapshotId()) for name in refs}
+            expire(table, expired)
+            return table, expired
+
+    return retrying(attempt, _ATTEMPTS, TableMoved, pause_seconds=0.2)
 
 
 def _sweep(searched: SearchedTable, metadata_location: str) -> int:

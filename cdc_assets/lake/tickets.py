@@ -36,7 +36,8 @@ class LakeTickets:
 
     def among(self, kept: Mapping[str, str]) -> tuple[Ticket, ...]:
         """Return the open tickets among properties that were read before, oldest first."""
-        tickets = [Ticket(**json.loads(text)) for name, text in kept.items() if name.startswith(self._prefix)]
+        written = [json.loads(text) for name, text in kept.items() if name.startswith(self._prefix)]
+        tickets = [Ticket(**{**values, "removed": tuple(values["removed"])}) for values in written]
         open_tickets = (ticket for ticket in tickets if f"{self._prefix}{ticket.token}" in kept)
         return tuple(sorted(open_tickets, key=lambda ticket: (ticket.begun, ticket.token)))
 

@@ -153,7 +153,7 @@ class ForgetReport:
     landing that were emptied, `lost` are tables that had other rows in them: the landing does not bring these back.
     `feed` says what of the input is not ours and may bring the rows back. `kept_out` is the name of the decision that
     keeps them out even so, `until` until when. `continued` is when runs for the same keys began that were killed or
-    left something: what these removed is not counted. Times are ISO 8601 in UTC.
+    left something: what these removed is not counted, but their cuts are among `cuts`. Times are ISO 8601 in UTC.
     """
 
     changefeed: str

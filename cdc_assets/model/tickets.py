@@ -16,7 +16,8 @@ class Ticket:
     """Work that began and did not end. `plan` tells the same work from other work; times are seconds since 1970.
 
     `table` is the table of which rows are forgotten, `life` its identity, and `keys` how many: "" until it is known
-    which one is meant. `stopped` is said by a run that ends with work left; one that was killed says nothing.
+    which one is meant. `removed` names what goes as a whole because it has these rows; a run that is killed before it
+    reports may have removed it. `stopped` is said by a run that ends with work left; one that was killed says nothing.
     """
 
     token: str
@@ -27,6 +28,7 @@ class Ticket:
     table: str = ""
     keys: int = 0
     life: str = ""
+    removed: tuple[str, ...] = ()
     stopped: bool = False
 
     @property

@@ -24,6 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -62,7 +63,7 @@ from cdc_assets.operations.keep_out import decide
 from cdc_assets.operations.key_bytes import key_bytes
 from cdc_assets.operations.keys import keyed_alike, record_has_key
 from cdc_assets.operations.named import is_called
-from cdc_assets.operations.tickets import Tickets, kept_alive
+from cdc_assets.operations.tickets import Tickets, kept_alive, note
 from cdc_assets.pipeline.pipeline import looking_again
 from cdc_assets.pipeline.replay import Reading, Replay
 
@@ -161,7 +162,9 @@ def forget(
             if not other.table and not other.runs():  # it was killed before it changed anything
                 lake.end(other.token)
         same = [other for other in begun if _is_asked(other, meant)]
-        continued = tuple(other.since for other in same if other.token != ticket.token)
+        former = [other for other in same if other.token != ticket.token]
+        continued = tuple(other.since for other in former)
+        work = replace(work, ticket=ticket, removed_before=frozenset(chain(*(other.removed for other in former))))
         with kept_alive(lake, ticket):
             if rows.kept_out is not None:
                 # A table that a run creates meanwhile is there from here on, or is refused rows planned before.
@@ -170,13 +173,13 @@ def forget(
             report = replace(_remove(work, rows), continued=continued)
     except BaseException:
         with suppress(Exception):  # else it becomes stale, as that of a run that was killed
-            lake.touch(replace(ticket, stopped=True))
+            note(lake, ticket.token, stopped=True)
         raise
     if report.complete:
         for other in same:
             lake.end(other.token)
     else:
-        lake.touch(replace(ticket, stopped=True))
+        note(lake, ticket.token, stopped=True)
     return report
 
 
@@ -240,13 +243,17 @@ def _is_asked(ticket: Ticket, meant: MeantTable) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _ForgetRun:
-    """A run that forgets rows: its ticket, where it says what it does, and whether it removes cuts that have them."""
+    """A run that forgets rows: its ticket, where it says what it does, and whether it removes cuts that have them.
+
+    `removed_before` are cuts that former runs for the same keys set out to remove, and told nobody of.
+    """
 
     pipeline: Pipeline
     lake: ForgettingLake
     ticket: Ticket
     say: Callable[[str], object]
     remove_cuts: bool = False
+    removed_before: frozenset[str] = frozenset()
 
     def without_cuts(self, life: Life, wanted: WantedKeys) -> frozenset[str]:
         """Remove the cuts and tags whose snapshots of a table have rows of the keys, and return their names."""
@@ -254,12 +261,22 @@ class _ForgetRun:
         names = self.lake.search(life, wanted).tags if tagged else ()
         cuts = {cut.name for cut in self.pipeline.lake.cuts()} if names else set()
         cuts |= {request.name for request in self.pipeline.lake.decisions().cuts} if names else set()
+        if names:
+            own = next(ticket for ticket in self.lake.tickets() if ticket.token == self.ticket.token)
+            note(self.lake, own.token, removed=tuple(sorted({*own.removed, *names})))
         for name in names:
             if name in cuts:
                 remove_cut(self.pipeline, name)
             else:
                 self.lake.untag(life, name)
         return frozenset(names)
+
+    def removed_with(self, cuts: Collection[str]) -> tuple[str, ...]:
+        """Return cuts that were removed, and those that former runs removed: they are not there any more."""
+        there = {cut.name for cut in self.pipeline.lake.cuts()} if self.removed_before else set()
+        if self.removed_before:
+            there |= {tag for state in self.pipeline.lake.applied().values() for tag in state.tags}
+        return tuple(sorted({*cuts, *(self.removed_before - there)}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,7 +450,7 @@ def _remove(work: _ForgetRun, rows: _SoughtRows) -> ForgetReport:
         scratch=scratch,
         messages=len(rows.landed.places),
         lost=tuple(sorted(map(str, rows.landed.lost))),
-        cuts=tuple(sorted(cuts)),
+        cuts=work.removed_with(cuts),
         moved=tuple(sorted({key for table in removed for key in table.moved})),
         feed=_feed(pipeline, kept_out),
         kept_out="" if kept_out is None else kept_out.name,

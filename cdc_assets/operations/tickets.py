@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from threading import Event, Thread
-from typing import Protocol
+from dataclasses import replace
+from threading import Event, Lock, Thread
+from typing import Any, Protocol
 
 from cdc_assets.model.tickets import Ticket
 
 _BEAT_SECONDS = 60
+_writing = Lock()
+"""Held while a ticket is read and written: the thread that renews it would undo what is noted meanwhile."""
 
 
 class Tickets(Protocol):
@@ -30,16 +33,23 @@ def is_open(tickets: Tickets, ticket: Ticket) -> bool:
     return any(open_ticket.token == ticket.token for open_ticket in tickets.tickets())
 
 
+def note(tickets: Tickets, token: str, **values: Any) -> None:
+    """Write an open ticket anew, with some other values; one that another run has ended stays ended."""
+    with _writing:
+        for ticket in tickets.tickets():
+            if ticket.token == token:
+                tickets.touch(replace(ticket, **values))
+
+
 @contextmanager
 def kept_alive(tickets: Tickets, ticket: Ticket) -> Iterator[None]:
-    """Renew the ticket while the run lives. A ticket that another run has ended stays ended."""
+    """Renew the ticket, with what was noted in it, while the run lives."""
     over = Event()
 
     def beat() -> None:
         while not over.wait(_BEAT_SECONDS):
             with suppress(Exception):  # the next beat renews it, or it becomes stale
-                if is_open(tickets, ticket):
-                    tickets.touch(ticket)
+                note(tickets, ticket.token)
 
     thread = Thread(target=beat, daemon=True)
     thread.start()

@@ -462,6 +462,33 @@ def test_what_another_writer_commits_meanwhile_is_not_lost_and_nothing_is_forgot
     assert (found.revision, list(found.tags)) == ("a run", ["kept"] if what == "a tag" else [])
 
 
+@pytest.mark.parametrize("place", ["_expired", "expire"], ids=["before it is looked for", "behind that"])
+def test_a_tag_that_is_set_while_snapshots_expire_keeps_its_rows_as_a_cut_does(
+    place: str, open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders, tags = Orders(open_lake()), list[int]()
+    original, old = getattr(lake_forget, place), orders.lake.state.find(orders.life).snapshot_id
+    assert old is not None
+
+    def overtaken(*given: Any) -> Any:
+        if not tags:
+            tags.append(old)
+            orders.loaded(lambda table: table.manageSnapshots().createTag("late", old).commit())
+        return original(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lake_forget, place, overtaken)
+        removed = orders.forget(1)
+    assert (removed.rows > 0, tags, orders.rows()) == (True, [old], [(2, "b")])
+    orders.lake.applied()
+    left = orders.search(1)
+    assert (left.tags, bool(left.having)) == (("late",), True)
+    orders.loaded(lambda table: table.manageSnapshots().removeTag("late").commit())
+    orders.lake.applied()
+    orders.forget(1)
+    assert (orders.search(1).having, orders.rows()) == ((), [(2, "b")])
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [

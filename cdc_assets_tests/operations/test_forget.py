@@ -317,6 +317,31 @@ def test_a_run_that_was_killed_is_told_until_the_same_keys_are_forgotten(
     assert (shop.rows(), shop.lake.tickets) == ([], {})
 
 
+@pytest.mark.parametrize("place", ["forget", "untag", "remove_cut"])
+def test_cuts_that_a_killed_run_removed_are_in_the_report_of_the_run_that_finishes_it(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path)
+    shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"), ("I", FIRST + 2, 2, "two"))
+    make_cut(shop.pipeline(), "with")
+    ((_, table),) = shop.lake.tables.items()
+    table.tags["audit"] = table.tags["with"]
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryLake if place == "remove_cut" else MemoryForgetting, place, killed)
+        with pytest.raises(Killed):
+            shop.forget("1", remove_cuts=True)
+    (ticket,) = shop.lake.tickets.values()
+    assert (ticket.stopped, ticket.removed) == (True, ("audit", "with"))
+    kept = () if place == "forget" else ("with",) if place == "remove_cut" else ("audit", "with")
+    report = shop.forget("1")
+    there = {tag for state in shop.lake.applied().values() for tag in state.tags}
+    assert {*report.cuts} == {"audit", "with"} - there
+    assert {*report.kept_cuts} == there == {*kept}
+    report = report if report.complete else shop.forget("1", remove_cuts=True)
+    assert (report.complete, report.cuts) == (True, ("audit", "with"))
+    assert shop.lake.tickets == {}
+
+
 @pytest.mark.parametrize("place", ["keep_decision", "plan"])
 def test_a_run_that_is_killed_as_soon_as_its_keys_are_kept_out_is_told_too(
     tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch

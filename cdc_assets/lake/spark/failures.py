@@ -23,6 +23,9 @@ _CONFLICT = re.compile(
 )
 """Messages of Iceberg's validation about a race; it validates other things too."""
 
+_TAGGED = re.compile(r"Cannot expire \d+\. Still referenced by refs")
+"""Iceberg's message about a snapshot that has got a tag since it was chosen to expire."""
+
 _AWAY = (
     "org.apache.iceberg.exceptions.NoSuchTableException",
     "org.apache.spark.sql.catalyst.analysis.NoSuchTableException",
@@ -115,7 +118,10 @@ def _lost_race(table: str, message: str, classes: Sequence[tuple[str, str]]) -> 
             table=table,
             unsettled=True,
         )
-    if any(name in _LOST or (name == _VALIDATION and _CONFLICT.search(text)) for name, text in classes):
+    if any(
+        name in _LOST or (name == _VALIDATION and _CONFLICT.search(text)) or _TAGGED.search(text)
+        for name, text in classes
+    ):
         return TableMoved(
             f"{table}: another writer committed first ({message}). Read the progress again and plan again.",
             table=table,
