@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
@@ -101,6 +102,8 @@ def _need(
         return f"its records in quarantine may be rows of {other}, with which it exchanged rows: rebuild that one first"
     if planned.of(life):
         return "the next apply changes it"
+    if life in planned.idle and life.source in planned.sources and planned.sources[life.source].name is not None:
+        return f"the source has recovered it, and {NOT_ASKED_FOR}"
     if life in exchanges:
         return f"a table that exchanges a partition with it at {min(exchanges[life])} still needs its rows"
     return ""

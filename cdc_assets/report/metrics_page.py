@@ -17,7 +17,7 @@ What `cdc-assets metrics` prints in the text format of Prometheus; all are gauge
 
 Labels: `changefeed`, and of a table `table`. The lag has `stage` too (`written`, `checkpoint`, `applied`: see
 [lag by stage](dagster.md#lag-by-stage)), a stopped table `state` (`held`, `failed`), what is not landed of a partition
-`topic` and `partition`. A dropped table has no metrics, and a value that is not known has no line.
+`topic` and `partition`. A dropped or frozen table has no metrics, and a value that is not known has no line.
 
 | metric | meaning |
 | --- | --- |

@@ -498,8 +498,8 @@ class ChangefeedSettings(Model):
         return self.model_copy(update={"initial": self.initial.model_copy(update={"complete": complete})})
 
     def with_history(self, history: Mapping[str, Any]) -> ChangefeedSettings:
-        """Return the settings with these history tables and no others."""
-        copy = self.model_copy(update={"history": dict(history)})
+        """Return the settings with these history tables and no others, and with no table left out."""
+        copy = self.model_copy(update={"history": dict(history), "tables": TableSettings()})
         copy._history = history_rules(history)
         return copy
 

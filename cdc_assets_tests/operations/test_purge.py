@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
@@ -50,8 +52,8 @@ class Shop:
     lake: Dropped = field(default_factory=Dropped)
     ledger: Ledger = field(default_factory=lambda: Ledger("sqlite://"))
 
-    def pipeline(self) -> Pipeline:
-        settings = self.feed.settings()
+    def pipeline(self, **given: Any) -> Pipeline:
+        settings = self.feed.settings(**given)
         return Pipeline(settings, settings.open_source(), self.lake, self.ledger)
 
     def apply(self, checkpoint: int) -> None:
@@ -106,3 +108,15 @@ def test_a_table_that_a_recover_brings_back_is_kept(shop: Shop) -> None:
     kept = {one.life: one.kept for one in purge(shop.pipeline(), shop.lake, "run")}
     assert kept == {OLD: "the next apply changes it", ORDERS: ""}
     assert shop.lake.purged == [ORDERS]
+
+
+def test_a_table_that_was_recovered_while_the_settings_leave_it_out_is_kept(shop: Shop) -> None:
+    shop.feed.ddl("s.orders", FIRST + 2 * DAY + 1, "RECOVER TABLE `orders`", RECOVER)
+    shop.feed.publish(FIRST + 3 * DAY)
+    excluded = {"exclude": ["s.orders"]}
+    shop.pipeline(tables=excluded).apply("without orders")
+    results = purge(shop.pipeline(tables=excluded), shop.lake, "run")
+    assert {result.life: NOT_ASKED_FOR in result.kept for result in results} == {OLD: False, ORDERS: True}
+    assert shop.lake.purged == [OLD]
+    shop.pipeline().apply("with orders")
+    assert [str(state.name) for state in shop.lake.applied().values() if state.name] == ["s.live", "s.orders"]

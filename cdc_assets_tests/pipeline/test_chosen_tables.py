@@ -13,6 +13,7 @@ from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.cuts import make_cut
+from cdc_assets.operations.extract import extract
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.outcome import Outcome
@@ -310,3 +311,22 @@ def test_what_is_asked_of_a_frozen_table_is_refused_because_the_settings_leave_i
 def test_patterns_of_a_layout_that_fit_an_excluded_table_are_not_called_wrong(applied: Applied) -> None:
     notes = applied.apply(EXCLUDED, partition_by={"shop.orders": "id", "shop.nothing": "id"}).findings
     assert [note.detail for note in notes if note.rule == "layout"] == ["shop.nothing"]
+
+
+@pytest.mark.parametrize("history", [{}, {"shop.*": "log"}], ids=["mirrors", "logs"])
+@pytest.mark.parametrize("seen", [False, True], ids=["never applied", "frozen"])
+@pytest.mark.parametrize("net", [False, True])
+def test_the_changes_of_an_excluded_table_are_those_that_it_would_have_otherwise(
+    applied: Applied, history: Any, seen: bool, net: bool
+) -> None:
+    if seen:
+        applied.apply(history=history)
+    applied.go_on()
+    applied.apply(EXCLUDED, history=history)
+    given = [applied.feed.settings(history=history, **more) for more in ({"tables": EXCLUDED}, {})]
+    pipelines = [Pipeline(settings, settings.open_source(), applied.lake, applied.ledger) for settings in given]
+    for since, until in ((FIRST + 5, FIRST + 40), (FIRST + 5, FIRST + 20), (FIRST + 20, FIRST + 40)):
+        extracts = [extract(pipeline, "shop.orders", since, until, net=net) for pipeline in pipelines]
+        excluded, included = (each.changes.sort_by("id") for each in extracts)
+        assert excluded.num_rows >= 2
+        assert excluded.equals(included)
