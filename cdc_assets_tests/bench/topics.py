@@ -12,6 +12,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from cdc_assets.model.tso import wall_clock_ms
 from cdc_assets_tests.bench.feeds import VERSION, Feed
 from cdc_assets_tests.kafka_broker import Broker, write
 
@@ -141,8 +142,10 @@ def _marked(through: int) -> bytes:
 
 
 def _message(schema: str, table: str, kind: str, query: str, extension: dict[str, int]) -> bytes:
+    (position,) = extension.values()
     held: dict[str, Any] = {"id": 0, "database": schema, "table": table, "pkNames": None, "isDdl": bool(query)}
-    held |= {"type": kind, "es": 0, "ts": 0, "sql": query, **dict.fromkeys(("sqlType", "mysqlType", "data", "old"))}
+    held |= {"type": kind, "es": wall_clock_ms(position), "ts": wall_clock_ms(position), "sql": query}
+    held |= dict.fromkeys(("sqlType", "mysqlType", "data", "old"))
     return json.dumps({**held, "_tidb": extension}).encode()
 
 
