@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -14,6 +15,7 @@ from cdc_assets.decoding.window import decode_window
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import LINE, Decoded, Op, json_records
 from cdc_assets.formats.canal_json import decode as files
+from cdc_assets.formats.canal_json import row_records
 from cdc_assets.formats.canal_json.file_records import file_records
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.model.steps import ApplyRows
@@ -38,13 +40,18 @@ PIECES = [b'"', b"\\", b":", b",", b"{", b"}", b"[", b"]", b"null", b"0", b"1", 
 PIECES += [b"\xff", b"\xc3", "é".encode(), b"INSERT", b"DELETE", b'"id"', b'"name":', b'":"', b'","', b"\x00", b"old"]
 
 
-def outcome(data: bytes, schema: Any, options: CanalJsonOptions, few: int, *, as_file: bool = False) -> Any:
+def outcome(
+    data: bytes, schema: Any, options: CanalJsonOptions, few: int, *, as_file: bool = False, fewest_cut: int = _NEVER
+) -> Any:
     """The whole result of decoding, an error included, where so many records of a shape are read side by side.
 
-    Or `as_file`, as those of a file that are all alike.
+    Or `as_file`, as those of a file that are all alike; `old` is cut out of at least `fewest_cut` records of no shape.
     """
     own = file_records if as_file else lambda frame, schema: iter(())
-    with patch.object(json_records, "_FEW", few), patch.object(files, "file_records", own):
+    patches = ((json_records, "_FEW", few), (files, "file_records", own), (row_records, "_FEWEST", fewest_cut))
+    with ExitStack() as stack:
+        for module, name, value in patches:
+            stack.enter_context(patch.object(module, name, value))
         try:
             found: Decoded = read(data, schema, options)
         except MalformedData as error:
@@ -77,6 +84,27 @@ def test_shapes_and_parsers_agree_on_what_is_written_by_the_rules(history: Any, 
     plain = outcome(data, schema, options, _NEVER)
     assert outcome(data, schema, options, 1) == plain
     assert outcome(data, schema, options, 1, as_file=True) == plain
+    assert outcome(data, schema, options, _NEVER, fewest_cut=1) == plain
+
+
+@settings(deadline=None)
+@given(history=histories(), data=st.data(), side_by_side=st.booleans())
+def test_rows_whose_old_has_other_columns_are_what_a_parser_makes_of_them(
+    history: Any, data: st.DataObject, side_by_side: bool
+) -> None:
+    schema, events = history
+    records = []
+    for kind, row, old in events:
+        before = None if old is None else written(old, schema)
+        if before:
+            names = data.draw(st.sets(st.sampled_from(sorted(before)), min_size=1))
+            before = {name: value for name, value in before.items() if name in names}
+        records.append(encode(kind, written(row, schema), before))
+    options = replace(EXTENDED, content_compatible=True)
+    file = data.draw(st.one_of(st.just(file_of(*records)), edited(tuple(file_of(record) for record in records))))
+    few = 1 if side_by_side else _NEVER
+    with patch.object(json_records, "_MOST_SHAPES", 1):
+        assert outcome(file, schema, options, few, fewest_cut=1) == outcome(file, schema, options, _NEVER)
 
 
 RECORDS = (
@@ -99,6 +127,7 @@ def test_shapes_and_parsers_agree_on_files_whose_bytes_were_changed(data: st.Dat
     plain = outcome(file, SCHEMA, options, _NEVER)
     assert outcome(file, SCHEMA, options, 1) == plain
     assert outcome(file, SCHEMA, options, 1, as_file=True) == plain
+    assert outcome(file, SCHEMA, options, _NEVER, fewest_cut=1) == plain
 
 
 def test_a_record_of_another_shape_keeps_its_place() -> None:

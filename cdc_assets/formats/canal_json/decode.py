@@ -24,6 +24,7 @@ from cdc_assets.errors import MalformedData
 from cdc_assets.formats import Decoded, MessageOptions, Op
 from cdc_assets.formats.canal_json.file_records import KINDS, RecordFrame, cut_file, file_records
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
+from cdc_assets.formats.canal_json.row_records import row_records
 from cdc_assets.formats.changes import (
     Cells,
     Faults,
@@ -34,7 +35,7 @@ from cdc_assets.formats.changes import (
     row_images,
     unknown_column,
 )
-from cdc_assets.formats.json_records import json_records, json_value
+from cdc_assets.formats.json_records import json_value
 from cdc_assets.formats.members import members, named
 from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, bits
 from cdc_assets.model.reports import Reject
@@ -47,7 +48,6 @@ __all__ = [
     "KINDS",
     "REPLACED",
     "TEXT_NULL",
-    "TYPES",
     "commit_stamps",
     "decode",
     "raw_records",
@@ -69,8 +69,6 @@ TEXT_NULL = (
 )
 _WITH_TEXT_NULL = frozenset((*CHARACTER, *BINARY, "JSON"))
 """Types of which a value may be the text null."""
-TYPES = ("sqlType", "mysqlType")
-"""Members that repeat what the schema file says, the latter in another order in each record (a map of Go's)."""
 
 
 def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options: CanalJsonOptions) -> Decoded:
@@ -162,7 +160,7 @@ def _records(frame: RecordFrame, schema: TableSchema) -> Iterator[Records]:
 def _of_lines(frame: RecordFrame, places: Rows) -> Iterator[Records]:
     """Yield some records of a file."""
     for some, values in frame.arrays(places):
-        for records in json_records(values, unordered=TYPES):
+        for records in row_records(values):
             records.messages = some[records.messages]
             yield records
 

@@ -21,6 +21,7 @@ from cdc_assets.formats import Decoded, MessageOptions
 from cdc_assets.formats.canal_json import decode as files
 from cdc_assets.formats.canal_json.ends import read_damaged, read_ends
 from cdc_assets.formats.canal_json.file_records import KINDS
+from cdc_assets.formats.canal_json.row_records import TYPES, row_records
 from cdc_assets.formats.column_codes import guess, shown_schema
 from cdc_assets.formats.json_records import json_records, json_value
 from cdc_assets.formats.members import members
@@ -64,7 +65,7 @@ def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatc
     left = np.delete(np.arange(len(values)), ends.places)
     if not len(left):
         return row_lines
-    others = json_records(values.take(pa.array(left)), unordered=files.TYPES)
+    others = json_records(values.take(pa.array(left)), unordered=TYPES)
     return in_order([row_lines, *(lines for records in others for lines in _lines(records, values, left, options))])
 
 
@@ -168,7 +169,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     """
     sent = by_row(rows).column("value")
     values = unpacked_array(sent, options)
-    records = json_records(values, unordered=files.TYPES)
+    records = row_records(values)
     own = options.for_table(schema)
     row_changes = files.read_changes(
         records,
