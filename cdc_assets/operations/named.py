@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
@@ -63,8 +64,12 @@ def _none_of_these(text: str, tables: Iterable[TableHistory], planned: Plan) -> 
             return BadSettings(f"{text} is a history table; expected the table whose changes it has. Give {source}.")
     for life, table in planned.sources.items():
         if life not in planned.history.lives and is_called(text, (table.name, life)):
+            if life in planned.idle:
+                return BadSettings(f"{text} is frozen: {NOT_ASKED_FOR}")
+            beside = any(other.source == life for other in planned.history.lives)
+            only = "has no mirror, only history tables" if beside else "is left out by the setting tables"
             return BadSettings(
-                f"{text} has no mirror, only history tables: the lake does not have its rows as the source has them. "
-                "Set mirror: true for it in the setting history."
+                f"{text} {only}: the lake does not have its rows as the source has them. "
+                + ("Set mirror: true for it in the setting history." if beside else "Include it there.")
             )
     return no_such_table(text, (table.name for table in tables))

@@ -13,6 +13,7 @@ from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.cuts import make_cut
+from cdc_assets.operations.explain import explain
 from cdc_assets.operations.extract import extract
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.replay import replay
@@ -323,10 +324,23 @@ def test_the_changes_of_an_excluded_table_are_those_that_it_would_have_otherwise
         applied.apply(history=history)
     applied.go_on()
     applied.apply(EXCLUDED, history=history)
-    given = [applied.feed.settings(history=history, **more) for more in ({"tables": EXCLUDED}, {})]
+    given = [applied.feed.settings(tables=tables, history=history) for tables in (EXCLUDED, {})]
     pipelines = [Pipeline(settings, settings.open_source(), applied.lake, applied.ledger) for settings in given]
     for since, until in ((FIRST + 5, FIRST + 40), (FIRST + 5, FIRST + 20), (FIRST + 20, FIRST + 40)):
         extracts = [extract(pipeline, "shop.orders", since, until, net=net) for pipeline in pipelines]
         excluded, included = (each.changes.sort_by("id") for each in extracts)
         assert excluded.num_rows >= 2
         assert excluded.equals(included)
+
+
+@pytest.mark.parametrize(("seen", "reason"), [(True, "is frozen: .* Ask for it again"), (False, "setting tables")])
+@pytest.mark.parametrize("history", [{}, {"shop.*": "log"}], ids=["mirrors", "logs"])
+def test_the_rows_of_an_excluded_table_are_not_explained_by_settings_of_histories(
+    applied: Applied, history: Any, seen: bool, reason: str
+) -> None:
+    if seen:
+        applied.apply(history=history)
+    settings = applied.feed.settings(tables=EXCLUDED, history=history)
+    pipeline = Pipeline(settings, settings.open_source(), applied.lake, applied.ledger)
+    with pytest.raises(BadSettings, match=rf"shop\.orders .*{reason}"):
+        explain(pipeline, applied.lake, "shop.orders", ("1",))
