@@ -406,8 +406,9 @@ class MemoryLake:
             table.positions = step.positions
         if step.is_import:
             table.gap = None
-        if step.properties is not None:
-            table.layout = dataclasses.replace(table.layout, properties=step.properties)
+        if step.layout is not None:
+            order = {"sort": step.layout.sort} if step.layout.sort else {}
+            table.layout = dataclasses.replace(table.layout, properties=step.layout.properties, **order)
         return StepResult(report=staged.report, alike=alike, passed_over=passed, missing=missing)
 
     def _is_explained(self, step: ApplyRows, staged: StagedWindow) -> bool:

@@ -67,6 +67,12 @@ def ordered(session: StepSession, builder: Any, layout: TableLayout) -> Any:
     return builder
 
 
+def set_order(session: StepSession, table: Any, layout: TableLayout) -> None:
+    """Give Iceberg's `Table` the sort order of a layout, in a commit of its metadata; without one it keeps its own."""
+    if layout.sort:
+        ordered(session, table.replaceSortOrder(), layout).commit()
+
+
 def sort_order(session: StepSession, schema: Any, layout: TableLayout) -> Any:
     """Return the sort order of a layout, for columns of Iceberg's `Schema`."""
     builder = session.iceberg.java("org.apache.iceberg.SortOrder").builderFor(schema)

@@ -37,7 +37,7 @@ from cdc_assets.lake.lake_table import (
     SINCE,
     LakeTable,
 )
-from cdc_assets.lake.layout import known_layout, layout_of_table, ordered, write_anew
+from cdc_assets.lake.layout import known_layout, layout_of_table, set_order, write_anew
 from cdc_assets.lake.names import Identifier, aside_changefeed, format_identity, format_name, location
 from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.schema import given_properties
@@ -221,7 +221,7 @@ class Rebuilds:
             rows, summary = _documented(_rows(session, theirs), source), {**theirs.label.properties(), **mark}
             layout = known_layout(session, source)
             write_anew(session, "create", session.name(home), rows, layout, properties, summary)
-            _sort(session, session.load(home), layout)
+            set_order(session, session.load(home), layout)
             statements = (f"CREATE TABLE {session.name(home)} AS SELECT * FROM {session.name(theirs.identifier)}",)
         lake_table = state.find(life)
         return StepResult(
@@ -320,12 +320,6 @@ def _documented(rows: DataFrame, source: Any) -> DataFrame:
     return rows.select(*columns)
 
 
-def _sort(session: StepSession, table: Any, layout: TableLayout) -> None:
-    """Set the sort order of a table that was written anew."""
-    if layout.sort:
-        ordered(session, table.replaceSortOrder(), layout).commit()
-
-
 def _replace(
     target: CommitTarget,
     rows: DataFrame,
@@ -338,4 +332,4 @@ def _replace(
     target.session.statements.append(f"REPLACE TABLE {target.name} AS SELECT …")
     refuse_moved(target, target.session.load(target.identifier))
     write_anew(target.session, "replace", target.name, rows, layout, kept, summary)
-    _sort(target.session, target.session.load(target.identifier), layout)
+    set_order(target.session, target.session.load(target.identifier), layout)

@@ -24,6 +24,7 @@ from cdc_assets.lake.commit_stage import STAGED, commit_stage
 from cdc_assets.lake.compaction import EVERY, compact
 from cdc_assets.lake.lake_columns import settled
 from cdc_assets.lake.lake_table import GAP, MISSING, REPAIR, REPAIRED, REPLAY, landing_of, read_model
+from cdc_assets.lake.layout import set_order
 from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.schema import given_properties, mark_incomplete
 from cdc_assets.lake.spark.failures import races
@@ -84,6 +85,8 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> St
                     )
                 if not step.life.kind:
                     work = dataclasses.replace(work, target=settled(work.target, step.lake_columns))
+                if step.layout is not None and step.layout.sort != work.lake_table.layout.sort:
+                    set_order(work.session, work.target.table, step.layout)
                 io = bench.storage(work.lake_table)[1]
                 if staged.rows:
                     batch = stage.read_manifest(io, staged.path)
@@ -93,8 +96,8 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> St
                 with records.bringing_in(step.life, records.fitting(step, io, stage.rejects_of(io, staged))) as mark:
                     given = (
                         {}
-                        if step.properties is None
-                        else given_properties(step.properties, work.lake_table.layout.properties)
+                        if step.layout is None
+                        else given_properties(step.layout.properties, work.lake_table.layout.properties)
                     )
                     alike, passed, missing = commit_stage(work.target, label, step, staged, batch, io, mark, given)
                 if step.is_import:  # a crash in between leaves this to the next run

@@ -145,10 +145,6 @@ class TableLayout:
         """The transforms of its partitions, then those of its order."""
         return (*self.partition, *self.sort)
 
-    def places_like(self, other: TableLayout) -> bool:
-        """Return whether rows have the same place in both."""
-        return (self.partition, self.sort) == (other.partition, other.sort)
-
     def with_columns(self, named: Callable[[str], str | None]) -> TableLayout:
         """Return the layout with other names of its columns; transforms of those named None are left out."""
         partition, sort = (

@@ -185,8 +185,8 @@ class ApplyRows:
     not have proves otherwise."""
     lacks_rows: bool = field(default=False, hash=False)
     """Whether the table is incomplete at `hi`, as far as is known."""
-    properties: Mapping[str, str] | None = field(default=None, hash=False)
-    """The properties of Iceberg that a person gave the table, where it has others; None where it has these."""
+    layout: TableLayout | None = field(default=None, hash=False)
+    """The layout whose order and properties the table gets with the window; None where it has them."""
     lake_columns: tuple[str, ...] = field(default=(), hash=False)
     """The columns that a mirror has by the setting `columns`."""
 

@@ -39,17 +39,31 @@ class Layouts:
         return layout.without([transform for transform in layout.transforms if layout.only(transform).misfit(types)])
 
     def carried_out(self, steps: Iterable[Step], table: TableHistory, state: AppliedState | None) -> Iterator[Step]:
-        """Yield the steps of a table with the layout that it is created with, or the properties that it gets."""
-        given = self.of(table).properties
-        changed = state is not None and dict(state.layout.properties) != dict(given)
+        """Yield the steps of a table with the layout that it is created with, or the order and properties that it gets.
+
+        A table that the settings give no order keeps its own.
+        """
+        changed = state is not None and self._is_changed(table, state)
         for step in steps:
             if isinstance(step, CreateTable) and self.rules:
                 yield replace(step, layout=self.at(table, step.schema, step.ddl))
             elif isinstance(step, ApplyRows) and changed:
                 changed = False
-                yield replace(step, properties=given)
+                layout = self.at(table, step.schema, step.ddl)
+                is_whole = len(layout.sort) == len(self.of(table).sort)
+                yield replace(step, layout=layout if is_whole else replace(layout, sort=()))
             else:
                 yield step
+
+    def _is_changed(self, table: TableHistory, state: AppliedState) -> bool:
+        """Return whether a table of the lake has another order, or other properties, than it is to have."""
+        wanted, there = self._actual(table), state.layout
+        if dict(there.properties) != dict(wanted.properties):
+            return True
+        for event in table.events:
+            if event.at > state.ddl:
+                there = there.renamed(_renames(event))
+        return bool(wanted.sort) and wanted.sort != there.sort and not wanted.misfit(_types(table.schema))
 
     def holds(self, history: History, applied: Mapping[Life, AppliedState]) -> Iterator[HoldTable]:
         """Yield the new tables whose layout cannot be followed, and tables that a DDL takes a column of theirs."""
@@ -102,7 +116,7 @@ class Layouts:
                     "has. Correct them."
                 )
                 yield Finding("layout", Severity.WARNING, str(table.name), sentence, reason)
-            elif not wanted.places_like(state.layout):
+            elif wanted.partition != state.layout.partition or (state.layout.sort and not wanted.sort):
                 sentence = (
                     "the settings partition_by and sort_by ask for another layout than the table has: it goes on as it "
                     "was made. Write it anew: cdc-assets rebuild TABLE."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,8 @@ from cdc_assets.model.schema_changes import AddColumn, DropColumn, RenameColumn,
 from cdc_assets.operations.forget import forget
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
+from cdc_assets.operations.rebuild import rebuild
+from cdc_assets_tests.kills import Killed
 from cdc_assets_tests.lake.table_source import ID, NOTE, Source
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.operations.test_maintenance import EAGER, later_ms
@@ -201,7 +204,7 @@ def test_properties_of_a_person_are_set_changed_and_removed_and_files_follow_the
 
     def apply(hi: int, properties: dict[str, str] | None) -> dict[str, str]:
         step, opener = source.window(hi, [("I", hi - 5, hi, "x", None, None, None)])
-        step = dataclasses.replace(step, properties=properties)
+        step = dataclasses.replace(step, layout=None if properties is None else TableLayout(properties=properties))
         lake.commit(step, lake.stage(step, opener))
         return dict(lake.state.catalog.load_table(lake.state.find(source.life).identifier).properties)
 
@@ -255,7 +258,7 @@ def test_upkeep_keeps_partitions_and_order_and_forgotten_rows_leave_them(lake: L
         assert pipeline().apply("run").complete
     (life,) = lake.state.tables()
     shop = SimpleNamespace(life=life)
-    assert lake.state.find(life).layout.places_like(layout)
+    assert lake.state.find(life).layout == layout
     expected = {(n, f"text{(n + 3) % 3}-3-{n}") for n in range(8)}
     assert misplaced(lake, shop, layout) == []
     maintain(pipeline(), later_ms())
@@ -263,3 +266,43 @@ def test_upkeep_keeps_partitions_and_order_and_forgotten_rows_leave_them(lake: L
     left = {(row["id"], row["v"]) for row in lake.read(TableId("shop", "t")).to_pylist()}
     assert left == {row for row in expected if row[0] not in (3, 6)}
     assert misplaced(lake, shop, layout) == []
+
+
+@pytest.mark.parametrize("place", ["cdc_assets.lake.schema._settle_columns", "cdc_assets.lake.swap.set_order"])
+def test_an_order_that_is_lost_where_a_table_is_replaced_is_there_again_after_the_next_window(
+    place: str, lake: Lake, tmp_path: Path
+) -> None:
+    feed, ledger, rebuilds = LittleFeed(tmp_path / "feed"), Ledger("sqlite://"), "swap" in place
+    feed.create("shop.t")
+
+    def pipeline(buckets: int) -> LakePipeline:
+        layout = {"partition_by": {"shop.*": f"bucket({buckets}, v)"}, "sort_by": {"shop.*": "v"}}
+        given = feed.settings("default", **layout)
+        return LakePipeline(given, given.open_source(), lake, ledger)
+
+    def window(number: int, version: int = FIRST) -> None:
+        feed.rows("shop.t", version, [("I", FIRST + (number << 20), number, f"v{number}")])
+        feed.publish(FIRST + (number << 20) + 10)
+
+    def layout() -> str:
+        (life,) = lake.state.tables()
+        return str(lake.state.find(life).layout)
+
+    window(1)
+    assert pipeline(2).apply("run").complete
+    assert layout() == "partitions bucket(2, v) and order v"
+    if not rebuilds:
+        altered, key = FIRST + (1 << 20) + 20, {"ColumnType": "VARCHAR", "ColumnPrecision": "40"}
+        feed.ddl("shop.t", altered, "ALTER TABLE `t` MODIFY COLUMN `id` VARCHAR(40)", 12, key=key)
+        feed.publish(altered + 1)
+    buckets = 3 if rebuilds else 2
+    with patch(place, side_effect=Killed), suppress(Killed):
+        if rebuilds:
+            rebuild(pipeline(buckets), Rebuilds(lake), ["shop.t"], "run")
+        else:
+            pipeline(buckets).apply("run")
+    assert layout() == f"partitions bucket({buckets}, v)"
+    window(2, FIRST if rebuilds else altered)
+    assert pipeline(buckets).apply("run").complete
+    assert layout() == f"partitions bucket({buckets}, v) and order v"
+    assert {str(row["id"]) for row in lake.read(TableId("shop", "t")).to_pylist()} == {"1", "2"}

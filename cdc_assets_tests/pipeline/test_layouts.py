@@ -80,6 +80,24 @@ def test_a_standing_table_keeps_its_layout_and_the_way_to_another_is_told(feed: 
     assert layout_of(lake) == TableLayout()
 
 
+def test_the_order_of_a_standing_table_changes_with_its_next_window_and_is_not_taken_away(feed: LittleFeed) -> None:
+    lake = MemoryLake()
+    applied(feed, lake)
+    given: list[tuple[dict[str, Any], list[str], int]] = [
+        ({"*.*": "v"}, ["v"], 0),
+        ({"*.*": "V, id"}, ["v", "id"], 0),
+        ({}, ["v", "id"], 1),
+        ({"*.*": "none"}, ["v", "id"], 1),
+    ]
+    for number, (sort_by, expected, noted) in enumerate(given):
+        feed.rows("shop.orders", FIRST, [("U", FIRST + 30 + number, 1, f"{number}")])
+        feed.publish(FIRST + 30 + number)
+        outcome = applied(feed, lake, sort_by=sort_by, history={"shop.*": "log"})
+        assert [transform.column for transform in layout_of(lake).sort] == expected
+        assert len(notes(applied(feed, lake, sort_by=sort_by, history={"shop.*": "log"}))) == noted, notes(outcome)
+    assert layout_of(lake, "orders__log") == TableLayout()
+
+
 def test_properties_of_a_standing_table_change_with_its_next_window(feed: LittleFeed) -> None:
     lake = MemoryLake()
     applied(feed, lake)
