@@ -77,10 +77,16 @@ def copy_doubt(before: TableSchema, after: TableSchema, changes: Sequence[Schema
                 )
                 if narrows(change.old, change.new) or not alike or change.approximate:
                     return f'its column "{change.new.name}" has another type, in which not every value fits'
-    dropped = {spec.name.lower() for spec in clauses if isinstance(spec, DropColumnSpec)}
-    taken = {spec.text.name.lower() for spec in clauses if isinstance(spec, AddColumnSpec)} & dropped
+    gone = {spec.name.lower() for spec in clauses if isinstance(spec, DropColumnSpec)}
+    gone |= {spec.old.lower() for spec in clauses if isinstance(spec, ChangeColumnSpec)}
+    taken = {spec.text.name.lower() for spec in clauses if isinstance(spec, AddColumnSpec)} & gone
+    taken |= {
+        spec.new.lower()
+        for spec in clauses
+        if isinstance(spec, ChangeColumnSpec) and spec.new.lower() in gone - {spec.old.lower()}
+    }
     if taken:
-        return f'its column "{min(taken)}" is dropped and added anew, and has the values of before'
+        return f'its column "{min(taken)}" has the name of one that goes, whose values it may have'
     if any(isinstance(spec, ChangeColumnSpec) and spec.text is None for spec in clauses):
         return "it has RENAME COLUMN, of which not every tool knows that the values are the same"
     if any(isinstance(spec, CharsetSpec) for spec in clauses) or "COLLATE" in words or {"CHARACTER", "CHARSET"} & words:

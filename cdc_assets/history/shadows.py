@@ -38,7 +38,7 @@ from cdc_assets.model.table_history import (
     Renamed,
     TableHistory,
 )
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.tso import Tso, wall_clock_ms
 
 _SHADOW, _FORMER = ("_gho", "_new"), ("_del", "_old")
 _LONGEST_NAME = 64
@@ -75,12 +75,27 @@ def take_place(lives: Lives, file: SchemaFile, statement: ddl.Rename) -> SchemaF
     if replaces and table is not None and _go_on(lives, table, shadow, (file, old)):
         return None
     begun = file.sent.first is not None and file.sent.first < file.version
-    return replace(file, filling=Filling(Lack.LEFT_OUT)) if shadow and sent == SentRows() and begun else file
+    some_came = shadow is not None and sent.captured is False and sent.first is not None
+    lacks_rows = some_came or (shadow is not None and sent == SentRows() and begun)
+    return replace(file, filling=Filling(Lack.LEFT_OUT)) if lacks_rows else file
 
 
 def _sent_before(table: TableHistory, version: Tso) -> SentRows:
-    """Return which rows came under a table's newest name, from when it got that to before a version."""
-    sent, since = table.events[-1].file.sent or SentRows(True), table.names[-1][1]
+    """Return which rows came under a table's newest name, from when it got that to before a version.
+
+    A name that it got in the same millisecond is a hop of a statement such as `a TO tmp, b TO a, tmp TO b`, which has
+    no rows: the name before counts.
+    """
+    named = [
+        (event, since)
+        for event in table.events
+        if event.name is not None
+        and not (isinstance(event, Renamed) and wall_clock_ms(event.at) == wall_clock_ms(version))
+        for _, since, until in table.names
+        if since <= event.at < until
+    ]
+    event, since = named[-1] if named else (table.events[-1], table.names[-1][1])
+    sent = event.file.sent or SentRows(True)
     outside = sent.first is not None and (sent.first >= version or (sent.captured is False and sent.first < since))
     return replace(sent, first=None) if outside else sent
 

@@ -255,8 +255,8 @@ _REASONS: Mapping[Lack, tuple[str, str]] = {
         _FROM_CONNECTOR,
     ),
     Lack.LEFT_OUT: (
-        "got its name by a RENAME TABLE from {name}, of which the feed has no row (the connector's table.include.list "
-        "or table.exclude.list leaves it out, or none came)",
+        "got its name by a RENAME TABLE from {name}, of which the feed may lack rows (the connector's "
+        "table.include.list or table.exclude.list leaves it out, or none came)",
         "Let a connector that captures both names, with a new topic.prefix, take a snapshot, as a feed of its own; "
         "where it captures both already, give its configuration (--config).",
     ),

@@ -39,7 +39,7 @@ from cdc_assets.preflight.conformance import (
     take_sample,
     versionless_holds,
 )
-from cdc_assets.preflight.files import broken_files, file_findings, unread_files
+from cdc_assets.preflight.files import broken_files, file_findings, rows_of_no_table, unread_files
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import KnownFiles, Source, renewed
 
@@ -194,7 +194,8 @@ class Planner:
         if late:
             listing = replace(listing, late={**listing.late, **late})
             planned = self._planned(listing, decided, on_news)
-        return listing, planned
+        unknown = dict(rows_of_no_table(listing, planned.feed or planned.history))
+        return replace(listing, problems={**listing.problems, **unknown}) if unknown else listing, planned
 
     def _planned(self, listing: Listing, decided: Decisions | None, on_news: Callable[[], object]) -> Plan:
         listing = replace(listing, late={}) if self.request.anew and listing.late else listing

@@ -15,6 +15,7 @@ from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.splits import Listing
+from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources import Source
 
@@ -38,6 +39,11 @@ _UNWRITTEN = (
 _CHANGED = (
     "a file has changed since it was read; expected that a file never changes. Writers before v8.5.5 can rewrite a "
     "number after a restart; it is read again, and nothing needs to be done unless something else wrote it."
+)
+_UNKNOWN = (
+    "the columns of that table are not known, neither from a DDL in the topics nor from the rows themselves. Give its "
+    "CREATE TABLE, by the name that it had before, in the setting `schemas`, or let a connector with a new "
+    "topic.prefix bring the table by a snapshot, as a feed of its own."
 )
 _VANISHED = (
     "a file no longer exists, and its last rows are not applied; expected that files stay until they are. Restore it, "
@@ -85,6 +91,25 @@ def broken_files(source: Source, listing: Listing) -> Iterator[tuple[str, Tso, s
         place = source.place(path)
         if place is not None and (place.version or place.number == 0):
             yield place.root, place.version, why
+
+
+def rows_of_no_table(listing: Listing, history: History) -> Iterator[tuple[str, str]]:
+    """Yield rows, with a sentence for the user, behind a DDL of a table of which nobody knows the columns.
+
+    So are those behind a RENAME from a table that the feed never had. Such a table begins with the first DDL that has
+    its columns, and none followed before its rows.
+    """
+    unknown = [file for file in listing.data_files if (file.root, file.version) not in history.decoding]
+    texts = {(file.root, file.version): file for file in listing.schema_files if file.by_text} if unknown else {}
+    newest = dict(sorted(texts))
+    for file in unknown:
+        ddl = texts.get((file.root, file.version))
+        # Rows that were landed together lie behind each DDL between their ends, though none need be right behind it.
+        is_certain = newest.get(file.root) == file.version or (
+            file.bounds is not None and file.bounds[0] > file.version + 1
+        )
+        if ddl is not None and ddl.table.table and file.version <= listing.checkpoint and is_certain:
+            yield file.path, f"{ddl.table} has rows behind {ddl.query}: {_UNKNOWN}"
 
 
 def missing_numbers(listing: Listing) -> dict[tuple[str, str], tuple[range, ...]]:

@@ -55,6 +55,18 @@ def test_rows_behind_the_drop_of_their_table_are_told() -> None:
     assert "schemas" in reasons[0]
 
 
+@pytest.mark.parametrize(
+    "text", ["ALTER TABLE `t` ADD COLUMN `w` int", "TRUNCATE TABLE `t`", "CREATE INDEX i ON `t` (`v`)"]
+)
+def test_rows_behind_the_ddl_of_a_table_of_unknown_columns_are_told(text: str) -> None:
+    connector = BinlogConnector()
+    connector.ddl(100, text)
+    connector.send(FIRST)
+    (reason,) = connector.reasons()
+    assert f"shop.t has rows behind {text}" in reason
+    assert "schemas" in reason
+
+
 def test_addresses_of_mariadb_are_texts() -> None:
     connector = BinlogConnector("CREATE TABLE `t` (`id` INT PRIMARY KEY, `a` INET6, `b` INET4)", server="mariadb")
     connector.send(Change(200, 0, "c", None, {"id": 1, "a": "::1", "b": "10.0.0.1"}))

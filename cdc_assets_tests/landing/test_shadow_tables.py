@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.table_history import Held
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets_tests.landing.test_renamed_by_connectors import ddl, send, source
+from cdc_assets_tests.marked_topics import recorded
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 
 Message = tuple[str, dict[str, Any]]
@@ -214,7 +214,9 @@ DOUBTS = {
     "DROP PRIMARY KEY, ADD PRIMARY KEY (n, w)": "its key is another one",
     "ADD COLUMN at datetime DEFAULT CURRENT_TIMESTAMP": "differs from row to row",
     "ADD CONSTRAINT c CHECK (w > 10)": "its constraint",
-    "DROP COLUMN w, ADD COLUMN w int DEFAULT 5": "dropped and added anew",
+    "DROP COLUMN w, ADD COLUMN w int DEFAULT 5": 'column "w" has the name of one that goes',
+    "DROP COLUMN w, CHANGE v w varchar(20)": 'column "w" has the name of one that goes',
+    "CHANGE v w varchar(20), CHANGE w v int": 'column "v" has the name of one that goes',
     "PARTITION BY RANGE (n) (PARTITION p VALUES LESS THAN (2))": "its partitions",
     "RENAME COLUMN v TO label": "RENAME COLUMN",
     "": "it was not altered",
@@ -326,6 +328,45 @@ def test_a_table_that_the_connector_leaves_out_is_incomplete_under_a_name_that_i
     assert [tuple(row.values()) for row in rows(feed, "gone")] == ROWS[:2]
 
 
+def test_a_copy_of_which_only_some_rows_came_is_incomplete_under_the_table_s_name() -> None:
+    """The connector left the shadow table out at first, as the lists that were given say, and then did not any more."""
+    log = before(unseen=())
+    log.ddl("create table `d`.`_t_gho` like `d`.`t`", "_t_gho")
+    log.ddl("alter table `d`.`_t_gho` add column x int", "_t_gho")
+    log.row("_t_gho", n=2, v="b", w=20, x=None)
+    log.renames(("t", "_t_del"), ("_t_gho", "t"))
+    _, outcome = fed(log.messages)
+    assert held(outcome) == {}
+    assert {str(one.name): one.gap and one.gap.filling.lack for one in outcome.tables}["d.t"] is Lack.LEFT_OUT
+
+
+def test_rows_behind_a_rename_from_a_table_that_nobody_knows_are_told(tmp_path: Path) -> None:
+    log = before()
+    log.renames(("t", "aside"), ("unknown", "t"))
+    log.row("t", n=5, v="e", w=50)
+    feed, outcome = fed(log.messages)
+    (reason,) = outcome.problems.values()
+    assert "d.t has rows behind RENAME TABLE `d`.`unknown` TO `d`.`t`" in reason
+    assert not outcome.complete
+    assert TableId("d", "t") not in feed.lake.names()
+    schemas = tmp_path / "schemas.sql"  # the way out
+    schemas.write_text(MADE.replace("`t`", "`d`.`unknown`") + ";\n")
+    described = TopicFeed.of(feed.log, sink_uri=LEFT_OUT, name="c", initial={}, schemas=str(schemas))
+    outcome = described.apply()
+    assert (held(outcome), outcome.problems) == ({}, {})
+    assert {str(one.name) for one in outcome.tables if one.gap} == {"d.t"}
+    assert [tuple(row.values()) for row in rows(described)] == [(5, "e", 50)]
+
+
+def test_a_former_table_that_a_tool_brings_back_is_told_where_rows_follow() -> None:
+    log = before()
+    gh_ost(log, "ADD COLUMN x int DEFAULT 1")
+    log.renames(("t", "_t_rev_del"), ("_t_del", "t"))
+    log.row("t", n=5, v="e", w=50)
+    (reason,) = fed(log.messages)[1].problems.values()
+    assert "RENAME TABLE `d`.`_t_del` TO `d`.`t`" in reason
+
+
 def test_without_the_connector_s_lists_a_table_without_rows_that_takes_a_name_is_incomplete() -> None:
     _, outcome = fed(exchange(["other"]).messages, URI)
     assert {str(one.name): one.gap and one.gap.filling.lack for one in outcome.tables}["d.t"] is Lack.LEFT_OUT
@@ -366,9 +407,9 @@ RECORDED = Path(__file__).resolve().parents[1] / "corpus" / "shadow_tables"
 @pytest.mark.parametrize("connector", ["some", "every"])
 def test_recorded_changes_lead_to_the_source_s_tables(connector: str, with_lists: bool) -> None:
     recording = json.loads((RECORDED / "recording.json").read_text())
-    feed, sent = recorded(connector, recording, with_lists)
+    feed, send_until = recorded(RECORDED, connector, with_lists)
     for mark in recording["marks"]:
-        sent(mark["lines"][connector])
+        send_until(mark["lines"][connector])
         outcome = feed.apply()
         assert held(outcome) == {}
         assert {str(one.name) for one in outcome.tables if one.gap} <= {"shop.beat"}  # its one row is the first of all
@@ -380,28 +421,9 @@ def test_recorded_changes_lead_to_the_source_s_tables(connector: str, with_lists
 
 
 def test_recorded_changes_of_which_half_of_each_rename_came_hold_the_tables() -> None:
-    recording = json.loads((RECORDED / "recording.json").read_text())
-    feed, sent = recorded("half", recording, with_lists=True)
-    sent(None)
+    feed, send_until = recorded(RECORDED, "half")
+    send_until(None)
     assert held(feed.apply()).keys() == {"shop.orders", "shop.items", "shop.visits"}
-
-
-def recorded(
-    connector: str, recording: Mapping[str, Any], with_lists: bool
-) -> tuple[TopicFeed, Callable[[int | None], None]]:
-    """A feed of what a connector sent, and what sends it lines of that up to a number."""
-    lines = [
-        json.loads(line) for line in gzip.decompress((RECORDED / f"{connector}.jsonl.gz").read_bytes()).splitlines()
-    ]
-    lists = {"connector.class": "MariaDbConnector", **recording["connectors"][connector]} if with_lists else {}
-    query = "".join(f"&{name}={value}" for name, value in lists.items())
-    uri = f"kafka://127.0.0.1:9092/{connector}?protocol=debezium-json{query}"
-    feed = TopicFeed.of(MemoryLog([]), sink_uri=uri, name="c", initial={})
-
-    def send_until(number: int | None) -> None:
-        feed.log.lines[:] = lines[:number]
-
-    return feed, send_until
 
 
 def plain(value: Any) -> Any:
