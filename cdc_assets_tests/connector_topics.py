@@ -15,7 +15,7 @@ import gzip
 import json
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -27,7 +27,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets_tests.cases import unpacked
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 
-__all__ = ["Mark", "Recording", "recordings"]
+__all__ = ["Mark", "Recording", "plain_rows", "recordings", "row_differences"]
 
 _HERE = Path(__file__).resolve().parent
 _DIRECTORIES = (_HERE / "corpus" / "topics", _HERE.parents[1] / "shared" / "topics")
@@ -131,35 +131,43 @@ class Recording:
             if TableId(table["schema"], table["table"]) not in feed.lake.names():
                 found += [f"{name} is not there"] if rows else []
                 continue
-            lake = _plain(feed.lake.read(TableId(table["schema"], table["table"])))
+            lake = plain_rows(feed.lake.read(TableId(table["schema"], table["table"])))
             columns = {one["name"]: one["type"] for one in table["columns"]}
             absent = {*self.allowed, *_VIRTUAL}
             compared = {one: kind for one, kind in columns.items() if f"{name}:{one}" not in absent}
             keys = [table["primary_key"], *(table.get("unique_not_null_keys") or [])]
             key = next((one for one in keys if one and name not in _KEYLESS), None)
-            found += self._table(name, lake, rows, compared, key)
+            found += row_differences(name, lake, rows, compared, key, postgres=self.postgres)
         return found
 
-    def _table(
-        self, name: str, lake: list[Row], rows: list[Row], columns: Mapping[str, str], key: list[str] | None
-    ) -> list[str]:
-        if len(lake) != len(rows):
-            return [f"{name} has {len(lake)} rows, expected {len(rows)}"]
-        equal = functools.partial(_same, postgres=self.postgres)
-        left, found = list(lake), []
-        by = [column for column in (key or columns) if column in columns]
-        for row in rows:
-            pair = next((one for one in left if all(equal(one[c], row[c], columns[c]) for c in by)), None)
-            if pair is None:
-                found.append(f"{name} lacks { ({c: row[c] for c in by}) }")
-                continue
-            left.remove(pair)
-            found += [
-                f"{name}:{column} is {pair[column]!r}, expected {row[column]!r} ({kind}) { ({c: row[c] for c in by}) }"
-                for column, kind in columns.items()
-                if not equal(pair[column], row[column], kind)
-            ]
-        return found
+
+def row_differences(
+    name: str,
+    lake: list[Row],
+    rows: Sequence[Row],
+    columns: Mapping[str, str],
+    key: Sequence[str] | None = None,
+    *,
+    postgres: bool = False,
+) -> list[str]:
+    """Compare rows of a lake with those of a table, whose columns have these types; without a key as a multiset."""
+    if len(lake) != len(rows):
+        return [f"{name} has {len(lake)} rows, expected {len(rows)}"]
+    equal = functools.partial(_same, postgres=postgres)
+    left, found = list(lake), []
+    by = [column for column in (key or columns) if column in columns]
+    for row in rows:
+        pair = next((one for one in left if all(equal(one[c], row[c], columns[c]) for c in by)), None)
+        if pair is None:
+            found.append(f"{name} lacks { ({c: row[c] for c in by}) }")
+            continue
+        left.remove(pair)
+        found += [
+            f"{name}:{column} is {pair[column]!r}, expected {row[column]!r} ({kind}) { ({c: row[c] for c in by}) }"
+            for column, kind in columns.items()
+            if not equal(pair[column], row[column], kind)
+        ]
+    return found
 
 
 _KEYLESS = ("public.by_index",)
@@ -188,7 +196,7 @@ def recordings() -> list[Recording]:
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def _plain(table: pa.Table) -> list[Row]:
+def plain_rows(table: pa.Table) -> list[Row]:
     """Return rows with moments as microseconds, dates as days: Python knows no year 0."""
     for field in table.schema:
         if pa.types.is_temporal(field.type):
