@@ -2,7 +2,7 @@
 
     rewrite   the data files of main that have rows of the keys, hidden ones too, are replaced by copies without them
     expire    all snapshots that have such rows, but for those with a tag: a person lets cuts go before (`operations`)
-    sweep     files that no snapshot refers to and that have such rows
+    sweep     files that no snapshot refers to and that have such rows, and empty directories of partitions
     search    every snapshot and data file that is left is asked for rows of the keys
 
 A deletion vector only hides a row, so data files are replaced. The rewrite is one transaction, guarded like a step's:
@@ -23,6 +23,7 @@ to a table brings no row back:
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -30,6 +31,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pyarrow.fs import LocalFileSystem
 
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.io.retries import retrying
@@ -323,4 +325,16 @@ def _sweep(searched: SearchedTable, metadata_location: str) -> int:
             with suppress(FileNotFoundError):
                 file.system.delete_file(file.info.path)
             removed += 1
+    for root in searched.roots:
+        _remove_empty_partitions(searched.io, root)
     return removed
+
+
+def _remove_empty_partitions(io: Mapping[str, str], root: str) -> None:
+    """Remove the directories of partitions without files: their names are values of rows. Object stores have none."""
+    system, path = storage(io, root)
+    if isinstance(system, LocalFileSystem):
+        for directory, _, _ in os.walk(path, topdown=False):
+            if "=" in os.path.basename(directory):
+                with suppress(OSError):  # one that has files
+                    os.rmdir(directory)

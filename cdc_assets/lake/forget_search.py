@@ -162,12 +162,17 @@ class SearchedTable:
 
     # --- files ---
 
-    def files(self) -> Iterator[StoredFile]:
-        """Yield the files below the table's directories, whether anything refers to them or not."""
+    @property
+    def roots(self) -> list[str]:
+        """The directories with the table's files, none within another."""
         metadata = self.table.metadata
         others = (metadata.properties.get(name) for name in ("write.data.path", "write.metadata.path"))
         roots = {root.rstrip("/") for root in (metadata.location, *others) if root}
-        for root in sorted(root for root in roots if not any(root.startswith(f"{other}/") for other in roots)):
+        return sorted(root for root in roots if not any(root.startswith(f"{other}/") for other in roots))
+
+    def files(self) -> Iterator[StoredFile]:
+        """Yield the files below the table's directories, whether anything refers to them or not."""
+        for root in self.roots:
             yield from stored_files(self.io, root)
 
     def is_in(self, file: StoredFile) -> bool:

@@ -35,11 +35,13 @@ from cdc_assets_tests.operations.test_maintenance import EAGER, later_ms
 AT, PLACE = Column("at", "DATETIME"), Column("place", "VARCHAR", precision=20)
 PRICE = Column("price", "DECIMAL", precision=9, scale=2)
 KEYED = TableSchema((ID, NOTE, AT, PLACE, PRICE), ("id",))
+MOMENTS = TableSchema((ID, NOTE, Column("moment", "TIMESTAMP"), PLACE, PRICE), ("id",))
 KEYLESS = TableSchema(KEYED.columns, ())
 DAYS = TableLayout(parse_transforms("day(at), bucket(3, id)"), parse_transforms("place, id"))
 LAYOUTS = {
     "days and buckets": DAYS,
     "texts": TableLayout(parse_transforms("truncate(1, place), price")),
+    "hours of moments in UTC": TableLayout(parse_transforms("hour(moment)"), parse_transforms("moment")),
     "months of a decimal's tens": TableLayout(
         parse_transforms("month(at), truncate(1000, price)"), parse_transforms("id")
     ),
@@ -95,8 +97,8 @@ def misplaced(lake: Lake, source: Any, layout: TableLayout) -> list[str]:
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_mirror_in_partitions_has_the_rows_of_one_without_whoever_writes_them(name: str, lake: Lake) -> None:
-    layout = LAYOUTS[name]
-    ours, merged, plain = (made(lake, one, name=n) for one, n in ((layout, "a"), (layout, "b"), (PLAIN, "c")))
+    layout, schema = LAYOUTS[name], MOMENTS if "moments" in name else KEYED
+    ours, merged, plain = (made(lake, one, schema, n) for one, n in ((layout, "a"), (layout, "b"), (PLAIN, "c")))
     for rows in changes(len(name)):
         hi = rows[-1][1]
         results = [ours.apply(hi, rows), plain.apply(hi, rows)]
@@ -109,7 +111,8 @@ def test_a_mirror_in_partitions_has_the_rows_of_one_without_whoever_writes_them(
         for source in (ours, merged):
             table = session.name(lake.state.find(source.life).identifier)
             for row in plain.rows():
-                moment = "at IS NULL" if row[2] is None else f"at = timestamp_ntz '{row[2]}'"
+                column, kind = ("moment", "timestamp") if schema is MOMENTS else ("at", "timestamp_ntz")
+                moment = f"{column} IS NULL" if row[2] is None else f"{column} = {kind} '{row[2]}'"
                 found = session.spark.sql(f"SELECT count(*) FROM {table} WHERE id = {row[0]} AND {moment}").head()
                 assert found is not None
                 assert found[0] == 1
@@ -262,7 +265,10 @@ def test_upkeep_keeps_partitions_and_order_and_forgotten_rows_leave_them(lake: L
     expected = {(n, f"text{(n + 3) % 3}-3-{n}") for n in range(8)}
     assert misplaced(lake, shop, layout) == []
     maintain(pipeline(), later_ms())
+    root = Path(str(lake.settings.local_directory))
+    (root / "default" / str(life) / "data" / "v=of a killed run").mkdir()
     assert forget(pipeline(), LakeForgetting(lake), "shop.t", [["3"], ["6"]], "run").complete
+    assert [path for path in root.rglob("*=*") if not any(path.iterdir())] == []
     left = {(row["id"], row["v"]) for row in lake.read(TableId("shop", "t")).to_pylist()}
     assert left == {row for row in expected if row[0] not in (3, 6)}
     assert misplaced(lake, shop, layout) == []
