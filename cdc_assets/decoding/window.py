@@ -450,17 +450,22 @@ def way_to_fit(reject: Reject | None) -> str:
     return "Restore the file as TiCDC wrote it, or correct the settings by which it is read"
 
 
-def rejected(step: ApplyRows, report: Report) -> MalformedData:
-    """Return the error of a refused window: how many records, and the first of them in full."""
+def rejected(step: ApplyRows, report: Report, effect: str = "", way: str = "") -> MalformedData:
+    """Return the error of a refused window: how many records, and the first of them in full.
+
+    `effect` says what is not done where the window was not to be written, and `way` what helps then.
+    """
     first = report.rejects[0] if report.rejects else None
     more = f" ({report.reject_count:,} such records in this window)" if report.reject_count > 1 else ""
     text = sentence(first).rstrip(".") if first is not None else "records do not fit"
     aside = "Let records that do not fit be set aside and the rest be applied: setting quarantine, or --quarantine."
-    if first is None or not first.place:
+    if way:
+        aside = way
+    elif first is None or not first.place:
         aside += " A file that was truncated, or that cannot be trusted at all, stops its table even so."
     stays = f"the table stays at {step.lo}" if step.lo >= 0 else "the table has no rows yet"
     return MalformedData(
-        f"{text}{more}. Nothing of this window was written; {stays}.",
+        f"{text}{more}. {effect or f'Nothing of this window was written; {stays}'}.",
         ways=(f"{way_to_fit(first)}.", aside),
         file=first.path if first else None,
         line=first.line if first else None,

@@ -179,7 +179,8 @@ class Replay:
                     sort.add(window.changes)
             report = merge_reports(reports, 0)
             if report.failed:
-                raise rejected(step, report)
+                effect = "Without it the changes of the range are not known, so none are told"
+                raise rejected(step, report, effect, "Ask for the changes before it, and for those after it.")
             if sort is None:
                 return
             for changes in sort.ranges() if step.schema.key else [window.changes]:

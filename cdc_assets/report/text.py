@@ -201,7 +201,8 @@ def record_lines(row: QuarantinedRow) -> Iterator[str]:
     """Yield a record of the quarantine as lines of text: its place, what does not fit, and its bytes."""
     message = _MESSAGE.fullmatch(row.reason)
     place, reason = message.groups() if message else (f"{row.file} line {row.line}", row.reason)
-    yield f"{row.state}  {row.table}  {with_column(place, row.column, reason)}: {reason}"
+    kind = f" ({row.life.kind})" if row.life.kind else ""
+    yield f"{row.state}  {row.table}{kind}  {with_column(place, row.column, reason)}: {reason}"
     yield f"    {row.raw[:200]!r}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,9 @@ def test_a_message_in_quarantine_is_named_by_its_offset_and_a_record_by_its_line
         'open  shop.t  cdc[0] offset 7, column "v": "abc" is not INT',
         'open  shop.t  shop/t/x line 2, column "v": "abc" is not INT',
     ]
+    log = dataclasses.replace(life, kind="log")
+    (line, *_) = record_lines(QuarantinedRow(log, life.born_as, "shop/t/x", 2, "v", "odd", 1, 5, 0, "run", when))
+    assert line.startswith("open  shop.t (log)  ")
 
 
 def refusal(directory: Path, **given: Any) -> str:

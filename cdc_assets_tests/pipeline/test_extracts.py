@@ -370,8 +370,12 @@ def test_a_column_of_a_name_that_extracts_have_is_refused(tmp_path: Path) -> Non
 def test_a_record_that_does_not_fit_is_named_and_nothing_is_returned(shop: Shop) -> None:
     shop.rows("shop.orders", FIRST, [("I", FIRST + 22, "no number", "x")])
     shop.publish(FIRST + 30)
-    with pytest.raises(MalformedData, match=r"CDC00000000000000000004\.csv line 1"):
+    with pytest.raises(MalformedData, match=r"CDC00000000000000000004\.csv line 1.*none are told") as caught:
         _ = extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 30).changes
+    assert "the table stays" not in str(caught.value)
+    before, after = ((FIRST + 10, FIRST + 21), (FIRST + 22, FIRST + 30))
+    for since, until in (before, after):
+        assert extract(shop.pipeline, "shop.orders", since, until).until == until
 
 
 @pytest.mark.parametrize("kind", FORMATS)
