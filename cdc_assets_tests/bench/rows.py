@@ -71,15 +71,21 @@ def write_last_changes(feed: Feed, target: Path, *, deletes: bool = False, files
         connection.execute(f"COPY ({query}) TO '{target}' (FORMAT parquet)")
 
 
-def fingerprint_of_files(feed: Feed, table: int = 0, through: Tso | None = None) -> Fingerprint:
-    """What the table must hold, through a checkpoint if one is given, as DuckDB reads it from the feed's CSV files."""
+def fingerprint_of_files(feed: Feed, table: int = 0, through: Tso | None = None, stamped: bool = True) -> Fingerprint:
+    """What the table must hold, through a checkpoint if one is given, as DuckDB reads it from the feed's CSV files.
+
+    `stamped` rows count with their commit-ts.
+    """
     with duck.connect() as connection:
-        return fingerprint(connection, feed, f"({last_changes_sql(feed, feed.files(table), through=through)})")
+        source = f"({last_changes_sql(feed, feed.files(table), through=through)})"
+        return fingerprint(connection, feed, source, stamped)
 
 
-def fingerprint_of_lake(feed: Feed, lake: LakeSettings, table: int = 0, kind: str = "") -> Fingerprint:
+def fingerprint_of_lake(
+    feed: Feed, lake: LakeSettings, table: int = 0, kind: str = "", stamped: bool = True
+) -> Fingerprint:
     """What the lake's table holds, read without Spark; of a history table what the rows are now."""
-    return fingerprint_of_rows(feed, rows_of_lake(feed, lake, table, kind), kind)
+    return fingerprint_of_rows(feed, rows_of_lake(feed, lake, table, kind), kind, stamped)
 
 
 def rows_of_lake(feed: Feed, lake: LakeSettings, table: int = 0, kind: str = "") -> pa.Table:
@@ -99,8 +105,8 @@ _NOW = {
 """The rows as they are now, by the kind of a table."""
 
 
-def fingerprint_of_rows(feed: Feed, held: pa.Table, kind: str = "") -> Fingerprint:
-    """What rows of a lake table are, with their commit-ts."""
+def fingerprint_of_rows(feed: Feed, held: pa.Table, kind: str = "", stamped: bool = True) -> Fingerprint:
+    """What rows of a lake table are, if they are `stamped` with their commit-ts."""
     rows = held.rename_columns(["ts" if name == "_cdc_commit_ts" else name for name in held.column_names])
     fields = [
         pa.field(field.name, pa.timestamp("us") if pa.types.is_timestamp(field.type) else field.type)
@@ -109,12 +115,14 @@ def fingerprint_of_rows(feed: Feed, held: pa.Table, kind: str = "") -> Fingerpri
     rows = rows.cast(pa.schema(fields))
     with duck.connect() as connection:
         connection.register("held", rows)
-        return fingerprint(connection, feed, f"({_NOW[kind]})")
+        return fingerprint(connection, feed, f"({_NOW[kind]})", stamped)
 
 
-def fingerprint(connection: duck.DuckDBPyConnection, feed: Feed, source: str) -> Fingerprint:
-    """What the rows of a query are that gives the columns of a feed's table and `ts`."""
+def fingerprint(connection: duck.DuckDBPyConnection, feed: Feed, source: str, stamped: bool = True) -> Fingerprint:
+    """What the rows of a query are that gives the columns of a feed's table and `ts`, which is of `stamped` rows."""
     columns = ", ".join(f"{column.name}::{duck_type_of(column)}" for column in feed.schema)
-    found = connection.execute(f"SELECT count(*), sum(hash(ts, {columns})::HUGEINT) FROM {source}").fetchone()
+    found = connection.execute(
+        f"SELECT count(*), sum(hash({'ts' if stamped else '0'}, {columns})::HUGEINT) FROM {source}"
+    ).fetchone()
     assert found is not None
     return int(found[0]), str(found[1])

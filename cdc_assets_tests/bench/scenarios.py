@@ -120,11 +120,17 @@ def _whole(cost: Cost) -> dict[str, Any]:
     return {"cpu_seconds": round(cost.cpu_seconds, 2), **_memory(cost)}
 
 
-def _check(feed: Feed, lake: Path, tables: Sequence[int] = (0,), right: Feed | None = None) -> None:
-    """Raise AssertionError unless the lake's tables hold the rows that DuckDB reads from the files."""
+def _check(
+    feed: Feed, lake: Path, tables: Sequence[int] = (0,), right: Feed | None = None, stamped: bool = True
+) -> None:
+    """Raise AssertionError unless the lake's tables hold the rows that DuckDB reads from the files.
+
+    `stamped` rows have the commit-ts of the files.
+    """
     settings = LakeSettings.from_warehouse(lake)
     for table in tables:
-        wanted, found = fingerprint_of_files(right or feed, table), fingerprint_of_lake(feed, settings, table)
+        wanted = fingerprint_of_files(right or feed, table, stamped=stamped)
+        found = fingerprint_of_lake(feed, settings, table, stamped=stamped)
         assert wanted == found, f"{feed.name(table)} in {lake}: {found} rows and hash, expected {wanted}"
 
 

@@ -89,6 +89,35 @@ def archived_topic(place: Place) -> Iterator[Figure]:
     yield Figure("archived-topic", "the same in peak memory", cost.peak_rss_mb / over.peak_rss_mb, "x", 1.3)
 
 
+@_scenario
+def by_offset(place: Place) -> Iterator[Figure]:
+    """An archive of Canal-JSON without TiDB's extension, landed by offset, in turns with the same rows with it."""
+    feed, right = place.feed("canal", protocol="canal-json"), place.feed("csv")
+    changes, keys = place.of(1_000_000, 100), place.of(500_000, 50)
+    for each in (feed, right):  # what DuckDB reads is CSV
+        each.append(changes, keys, fill=keys, files=4)
+    costs: dict[bool, list[Cost]] = {True: [], False: []}
+    for turn in range(4):
+        extension = turn % 2 == 0
+        directory, lake = place.at("archive"), place.at(f"lake-{turn}")
+        archive(feed, directory, 2, extension)
+        flags = [
+            "--archive",
+            str(directory),
+            "--archive-layout",
+            "records",
+            *(["--accept-unordered"] * (not extension)),
+        ]
+        uri = sink_uri("none:9092", "bench", extension)
+        costs[extension].append(run([*PYTHON, "apply", "--sink-uri", uri, *flags, "--warehouse", str(lake), "--json"]))
+        _check(feed, lake, right=right, stamped=extension)
+    with_it, without = (min(costs[extension], key=lambda cost: cost.cpu_seconds) for extension in (True, False))
+    for what, cost in (("with the extension", with_it), ("without it, by offset", without)):
+        yield Figure("by-offset", f"an archive {what}, process start to exit", cost.wall_seconds, notes=_whole(cost))
+    yield Figure("by-offset", "without it to with it, CPU seconds", without.cpu_seconds / with_it.cpu_seconds, "x", 1.2)
+    yield Figure("by-offset", "the same in peak memory", without.peak_pss_mb / max(1, with_it.peak_pss_mb), "x", 1.2)
+
+
 def _applied(broker: Broker, uri: str, place: Place) -> tuple[Cost, dict[str, Any]]:
     """Land and apply a topic into an empty lake; what the broker used of the processors stands apart."""
     spent, lake = broker_cpu_seconds(broker), place.at("topic")

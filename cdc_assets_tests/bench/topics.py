@@ -56,15 +56,15 @@ def play(
     return count
 
 
-def archive(feed: Feed, directory: Path, files: int) -> None:
-    """Write what `play` produces into so many files of the layout `records`."""
+def archive(feed: Feed, directory: Path, files: int, extension: bool = True) -> None:
+    """Write what `play` produces into so many files of the layout `records`, ten messages in each millisecond."""
     directory.mkdir(exist_ok=True)
-    held = list(_messages(feed, mixed=False, extension=True))
+    held = list(_messages(feed, mixed=False, extension=extension))
     offsets = [0] * PARTITIONS
     for number in range(files):
         with (directory / f"bench-{number:05d}.jsonl").open("w") as file:
             for partition, value in held[number * len(held) // files : (number + 1) * len(held) // files]:
-                file.write(_record(partition, offsets[partition], _BEGIN_MS, value))
+                file.write(_record(partition, offsets[partition], _BEGIN_MS + sum(offsets) // 10, value))
                 offsets[partition] += 1
 
 
