@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from cdc_assets.ledger.ledger import Ledger
-from cdc_assets.model.ledger_entries import UNREAD, FileEntry, JournalEntry, TableState
+from cdc_assets.model.ledger_entries import UNREAD, UNWRITTEN, FileEntry, JournalEntry, TableState
 
-__all__ = ["UNREAD", "FileEntry", "JournalEntry", "Ledger", "TableState"]
+__all__ = ["UNREAD", "UNWRITTEN", "FileEntry", "JournalEntry", "Ledger", "TableState"]

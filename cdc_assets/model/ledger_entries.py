@@ -13,8 +13,8 @@ from cdc_assets.model.tso import Tso
 class FileEntry:
     """One data file as of its last reading: its contents, its table, the run and the snapshot, and the time.
 
-    `rows` is UNREAD for a file that was listed, or named by an index, and gone before it was read. `read_at` is seconds
-    since 1970.
+    `rows` is UNREAD for a file that was listed, or named by an index, and gone before it was read, and UNWRITTEN for
+    one that an index named and that may still be written. `read_at` is seconds since 1970.
     """
 
     path: str
@@ -31,6 +31,8 @@ class FileEntry:
 
 UNREAD = -1
 """In place of a count of rows: the contents of the file are unknown."""
+UNWRITTEN = -2
+"""In place of a count of rows: nobody knows whether the file was ever there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Wire
 from cdc_assets.io.sealing import seal, unseal
-from cdc_assets.ledger import Ledger
+from cdc_assets.ledger import UNREAD, UNWRITTEN, Ledger
 from cdc_assets.model.findings import Finding
 from cdc_assets.model.names import unfit_name
 from cdc_assets.model.progress import AppliedState, Base, Life, Phase
@@ -190,7 +191,8 @@ class Planner:
             listing = self._listed(whole=True)
             planned = self._planned(listing, decided, on_news)
         wire = self.settings.source_options.wire
-        late = {} if self.request.anew else dict(late_rows(self.source, wire, listing, planned, self.stats))
+        unwritten = partial(self.ledger.unwritten, self.settings.name)
+        late = {} if self.request.anew else dict(late_rows(self.source, wire, listing, planned, self.stats, unwritten))
         if late:
             listing = replace(listing, late={**listing.late, **late})
             planned = self._planned(listing, decided, on_news)
@@ -274,13 +276,16 @@ class Planner:
             listing = with_reopened(listing, settled)
         self.ledger.settled.keep(name, seen_again(settled, listing, now))
         self.published, self.reader = listing.published, self.source.reader
-        if listing.lost:
-            recorded = self.ledger.file_stats(name)
-            for path in listing.lost:
-                place = self.source.place(path, listing)
-                if place is not None and path not in recorded:  # else its rows are known, and whether they are applied
-                    schema, _, table = place.root.partition("/")
-                    self.ledger.record_unread(name, Life(TableId(schema, table), place.version), path, "")
+        missing = dict.fromkeys(listing.lost, UNREAD)
+        if listing.unwritten:
+            noted = {*self.ledger.unwritten(name), *(entry.path for entry in self.ledger.unread(name))}
+            missing |= {path: UNWRITTEN for path in listing.unwritten if path not in noted}
+        recorded = self.ledger.file_stats(name) if missing else {}
+        for path, rows in missing.items():
+            place = self.source.place(path, listing)
+            if place is not None and path not in recorded:  # else its rows are known, and whether they are applied
+                schema, _, table = place.root.partition("/")
+                self.ledger.record_unread(name, Life(TableId(schema, table), place.version), path, "", rows)
         self._keep_schema_files(listing.fresh)
         self._known = renewed(self._known, listing.fresh)
         return listing

@@ -3,7 +3,7 @@
     settle        after a run: directories, and beginnings of directories, whose rows are applied to all their tables
     recalled      before a look: what is settled, and what of it need not be looked at
     is_outdated   after planning: does a table need rows of them all the same? Then everything is listed
-    late_rows     rows that came into a directory after it was passed over
+    late_rows     rows that came into a directory after it was passed over, or before rows that were read
 
 A data directory of a date takes files for as long as that date lasts in the zone of the TiCDC server, by the clock of
 PD, which gives out the checkpoints too. It is closed when a checkpoint is two and a half days later: half a day for the
@@ -15,7 +15,7 @@ settled files are counted and their fingerprints added up, so that nothing is ke
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -160,27 +160,79 @@ def settle(
 
 
 def late_rows(
-    source: Source, wire: Wire, listing: Listing, planned: Plan, stats: Mapping[str, FileStats]
+    source: Source,
+    wire: Wire,
+    listing: Listing,
+    planned: Plan,
+    stats: Mapping[str, FileStats],
+    unwritten: Callable[[], Collection[str]],
 ) -> Iterator[tuple[str, str]]:
     """Yield (path, sentence) of files with rows that were not there when their tables were applied beyond them.
 
-    They came into closed directories that were passed over. Reads such files whole.
+    They came into closed directories that were passed over; or before files that were read; or an index had named them
+    (`unwritten`, paths): as what somebody had removed and restored. A writer that begins anew goes on behind what it
+    has written. Reads such files whole.
     """
     reopened = {settled.directory: settled for settled in listing.reopened if settled.closed}
-    claims = _claims(planned) if reopened else {}
-    for file in listing.data_files if reopened else ():
+    steps = planned.steps if wire.has_positions else None
+    restored = _restored(listing, steps, stats, unwritten)
+    claims = _claims(planned) if reopened or restored else {}
+    for file in listing.data_files if claims else ():
         settled_files, read = reopened.get(file.directory), stats.get(file.path)
-        if settled_files is None or (read is not None and (read.size, read.etag) == (file.size, file.etag)):
+        if (settled_files is None and file.path not in restored) or (
+            read is not None and (read.size, read.etag) == (file.size, file.etag)
+        ):
             continue
         file_claims = _of(claims, planned.history, file.root, file.version) or ()
-        rows = _commit_ts(source, wire, file, planned.history) if file_claims else None
-        if any(_is_late(rows, settled_files, claim) for claim in file_claims):
-            yield (
-                file.path,
-                _LATE.format(file.path, max(claim.applied for claim in file_claims), settled_files.checkpoint),
-            )
+        readable = file_claims and wire.has_positions
+        rows = _commit_ts(source, wire, file, planned.history) if readable else None
+        after = -1 if settled_files is None else settled_files.checkpoint
+        if any(_is_late(rows, after, claim) for claim in file_claims):
+            sentence = _RESTORED if settled_files is None else _LATE
+            yield file.path, sentence.format(file.path, max(claim.applied for claim in file_claims), after)
 
 
+def _restored(
+    listing: Listing,
+    steps: Iterable[Step] | None,
+    stats: Mapping[str, FileStats],
+    unwritten: Callable[[], Collection[str]],
+) -> frozenset[str]:
+    """Return the paths of files that were not read and should have been there at an earlier look.
+
+    Only those of `steps` count, which read each new file of rows with a commit-ts; None without it.
+    """
+    apply_steps = [step for step in steps or () if isinstance(step, ApplyRows)]
+    files = listing.data_files if steps is None else [f for s in apply_steps for f in (*s.files, *s.beside)]
+    unread = {file.path: file for file in files if file.path not in stats and not (file.messages or file.piece)}
+    if not unread:
+        return frozenset()
+    newest = dict[tuple[str, str, str, int], tuple[Tso, str, int]]()
+    sequences = {_sequence(file) for file in unread.values()}
+    for file in listing.data_files:
+        sequence = _sequence(file)
+        if sequence in sequences and file.path in stats:
+            newest[sequence] = max(_order(file), newest.get(sequence, (0, "", 0)))
+    named = unwritten()
+    return frozenset(
+        path for path, file in unread.items() if path in named or _order(file) < newest.get(_sequence(file), (0, "", 0))
+    )
+
+
+def _sequence(file: DataFile) -> tuple[str, str, str, int]:
+    """Equal for files of a table whose order is that in which they were written."""
+    root, _, partition, dispatcher, width = file.sequence
+    return root, partition, dispatcher, width
+
+
+def _order(file: DataFile) -> tuple[Tso, str, int]:
+    return file.version, file.date, file.number
+
+
+_RESTORED = (
+    "{} was not there when later files of its table were read, and its table is applied through {} without it: rows of "
+    "it at or below that may be missing. Rebuild the table; or remove the file, where it is not of this changefeed."
+)
 _LATE = (
     "{} came into a directory whose date had passed, and its table is applied through {} without it: rows above {} in "
     "it may be missing. Check that the clocks of the TiCDC servers are right and that nobody else writes there, then "
@@ -188,8 +240,8 @@ _LATE = (
 )
 
 
-def _is_late(rows: pa.ChunkedArray | None, settled: SettledFiles, claim: _Claim) -> bool:
-    low, high = max(settled.checkpoint + 1, claim.since), min(claim.applied, claim.until - 1)
+def _is_late(rows: pa.ChunkedArray | None, after: Tso, claim: _Claim) -> bool:
+    low, high = max(after + 1, claim.since), min(claim.applied, claim.until - 1)
     if rows is None:
         return low <= high
     return bool(pc.any(pc.and_(pc.greater_equal(rows, low), pc.less_equal(rows, high))).as_py())
@@ -211,9 +263,9 @@ def _claims(planned: Plan) -> dict[TableId, list[_Claim]]:
     """Which rows of each name, folded, are needed still."""
     claims: dict[TableId, list[_Claim]] = {}
     for life, table in planned.history.lives.items():
-        through = _applied(planned.applied.get(life))
+        through, begun = _applied(planned.applied.get(life)), -1 if table.base is None else table.base.at + 1
         for name, since, until in table.names:
-            claims.setdefault(name.folded, []).append(_Claim(since, until, through))
+            claims.setdefault(name.folded, []).append(_Claim(max(since, begun), until, through))
     return claims
 
 

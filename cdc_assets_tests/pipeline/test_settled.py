@@ -297,6 +297,111 @@ def test_a_file_of_an_open_directory_that_is_written_anew_is_read_again(
     assert_alike(look())
 
 
+@pytest.mark.parametrize("day", [0, 1])
+def test_a_file_that_is_restored_after_later_ones_were_applied_holds_its_table_until_it_is_rebuilt(
+    tmp_path: Path, day: int
+) -> None:
+    feed = Dated(tmp_path)
+    feed.put(0, FIRST + 1)
+    restored = feed.put(0, FIRST + 2, FIRST + 3)
+    feed.put(day, FIRST + day * DAY + 4)
+    data = restored.read_bytes()
+    restored.unlink()
+    checkpoint = FIRST + 5 * DAY
+    assert feed.apply(checkpoint).complete
+    restored.write_bytes(data)
+    for more in (1, 2):
+        (table,) = feed.apply(checkpoint + more).tables
+        assert table.state == "held"
+        assert restored.name in table.reason
+    live, feed.lake = feed.pipeline, MemoryLake()
+    rebuilt = Pipeline(live.settings, live.source, feed.lake, live.ledger, request=PlanRequest(bases={}))
+    assert rebuilt.apply().complete
+    assert feed.apply(checkpoint + 3).complete
+    assert feed.ids() == {1, 2, 3, day * 1000 + 4}
+
+
+@pytest.mark.parametrize(
+    ("altered", "version", "indexed"),
+    [(False, FIRST, True), (True, FIRST + 50, True), (True, FIRST, False)],
+    ids=["the last of all", "the last of a version", "the last of an earlier version, without index"],
+)
+def test_the_last_file_of_a_directory_is_late_once_it_is_restored(
+    tmp_path: Path, altered: bool, version: Tso, indexed: bool
+) -> None:
+    feed, versions = LittleFeed(tmp_path), [FIRST, FIRST + 50] if altered else [FIRST]
+    feed.create("db.t")
+    files = {FIRST: [feed.rows("db.t", FIRST, [("I", FIRST + 1, 1, "x")])]}
+    if altered:
+        feed.ddl("db.t", FIRST + 50, "ALTER TABLE `t` COMMENT = 'c'", 17)
+    for number, each in enumerate(versions, 2):
+        files.setdefault(each, []).append(feed.rows("db.t", each, [("I", each + 2, number, "x")]))
+    if indexed:
+        for *_, last in files.values():
+            (last.parent / "meta").mkdir()
+            (last.parent / "meta" / "CDC.index").write_text(f"{last.name}\n")
+    restored = files[version][-1]
+    data = restored.read_bytes()
+    restored.unlink()
+    lake, ledger = MemoryLake(), Ledger("sqlite://")
+
+    def run(checkpoint: Tso) -> Outcome:
+        feed.publish(checkpoint)
+        settings = feed.settings()
+        return Pipeline(settings, settings.open_source(), lake, ledger).apply()
+
+    assert run(FIRST + 100).complete
+    restored.write_bytes(data)
+    for checkpoint in (FIRST + 101, FIRST + 102):
+        (table,) = run(checkpoint).tables
+        assert table.state == "held"
+        assert restored.name in table.reason
+
+
+def test_a_file_that_fills_a_gap_is_applied_where_all_its_rows_are_still_due(tmp_path: Path) -> None:
+    feed = Dated(tmp_path)
+    feed.put(0, FIRST + 1)
+    late = feed.put(0, FIRST + 30)
+    feed.put(0, FIRST + 2)
+    data = late.read_bytes()
+    late.unlink()
+    assert feed.apply(FIRST + 10).complete
+    late.write_bytes(data)
+    assert feed.apply(FIRST + 40).complete
+    assert feed.ids() == {1, 2, 30}
+
+
+def test_a_restored_file_of_a_feed_without_commit_ts_is_late(tmp_path: Path) -> None:
+    feed = LittleFeed(tmp_path)
+    feed.create("db.t")
+    files = [feed.rows("db.t", FIRST, [("I", FIRST + number, number, "x")]) for number in (1, 2, 3)]
+    for file in files:
+        file.write_bytes(re.sub(rb",\d{18},", b",", file.read_bytes()))
+    data = files[1].read_bytes()
+    files[1].unlink()
+    feed.toml.write_text("[sink.csv]\ninclude-commit-ts = false\n")
+    lake, ledger = MemoryLake(), Ledger("sqlite://")
+
+    def run(checkpoint: Tso) -> Outcome:
+        feed.publish(checkpoint)
+        settings = feed.settings(accept_unordered=True)
+        return Pipeline(settings, settings.open_source(), lake, ledger).apply()
+
+    assert run(FIRST + 100).complete
+    files[1].write_bytes(data)
+    assert [table.state for table in run(FIRST + 101).tables] == ["held"]
+
+
+def test_what_is_delivered_again_behind_the_files_that_were_read_changes_nothing(tmp_path: Path) -> None:
+    feed = Dated(tmp_path)
+    feed.put(0, FIRST + 1, FIRST + 2)
+    assert feed.apply(FIRST + 10).complete
+    feed.put(0, FIRST + 1, FIRST + 2)
+    feed.put(1, FIRST + 2, FIRST + 20)
+    assert feed.apply(FIRST + 30).complete
+    assert feed.ids() == {1, 2, 20}
+
+
 def test_a_directory_to_which_a_file_may_be_brought_back_is_looked_at(dated: Dated) -> None:
     listing, planned = dated.pipeline.planner.plan(whole=True)
     stats = dated.ledger.file_stats(dated.feed.settings().name)
