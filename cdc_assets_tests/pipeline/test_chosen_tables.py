@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.settings.sections import TableSettings
+from cdc_assets_tests.alterations import Picks
+from cdc_assets_tests.generated import Generated, each_history, faults, feeds, how_many
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
@@ -344,3 +348,28 @@ def test_the_rows_of_an_excluded_table_are_not_explained_by_settings_of_historie
     pipeline = Pipeline(settings, settings.open_source(), applied.lake, applied.ledger)
     with pytest.raises(BadSettings, match=rf"shop\.orders .*{reason}"):
         explain(pipeline, applied.lake, "shop.orders", ("1",))
+
+
+def check_exclusions(generated: Generated, tomls: Mapping[str, Path]) -> None:
+    """Leave tables out at some checkpoints: the others equal the source, and in the end all of them do."""
+    source, style, picks = generated.source, generated.style, Picks(generated.raw[::-1])
+    *between, last = generated.publications()
+    with feeds(style, tomls[style.rendering]) as (feed, _):
+        settings = feed.settings
+        for publication in between:
+            expected = source.contents(publication.shown)
+            excluded = {name for name in expected if picks(3) == 0}
+            left_out = TableSettings(exclude=tuple(map(str, excluded)))
+            feed.settings = settings.model_copy(update={"tables": left_out})
+            outcome = feed.apply(publication)
+            waiting = {table.name for table in outcome.tables if "EXCHANGE PARTITION brings rows" in table.reason}
+            assert [table.reason for table in outcome.tables if table.reason and table.name not in waiting] == []
+            for name in expected.keys() - excluded - waiting:
+                assert feed.contents[name] == expected[name], (name, publication.checkpoint)
+        feed.settings = settings
+        assert faults(feed, last, source.contents(last.shown)) == []
+
+
+@how_many(7, 3000)
+def test_tables_of_a_generated_history_go_on_wherever_they_were_excluded(tomls: Mapping[str, Path], count: int) -> None:
+    each_history(count, lambda generated: check_exclusions(generated, tomls))
