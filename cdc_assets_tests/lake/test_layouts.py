@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +27,7 @@ from cdc_assets.operations.forget import forget
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
 from cdc_assets.operations.rebuild import rebuild
+from cdc_assets_tests.canaries import leaks
 from cdc_assets_tests.kills import Killed
 from cdc_assets_tests.lake.table_source import ID, NOTE, Source
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
@@ -312,3 +313,27 @@ def test_an_order_that_is_lost_where_a_table_is_replaced_is_there_again_after_th
     assert pipeline(buckets).apply("run").complete
     assert layout() == f"partitions bucket({buckets}, v) and order v"
     assert {str(row["id"]) for row in lake.read(TableId("shop", "t")).to_pylist()} == {"1", "2"}
+
+
+def test_partitions_and_orders_of_masked_columns_are_those_of_the_masked_values(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MASK_KEY", "a key of the masks that is long")
+    feed, ledger = LittleFeed(tmp_path / "feed"), Ledger("sqlite://")
+    feed.create("shop.t")
+    mask = {"shop.t.v": {"hash": {"key": {"env": "MASK_KEY"}}}}
+    given = feed.settings("default", partition_by={"*.*": "v"}, sort_by={"*.*": "v"}, privacy=mask, maintenance=EAGER)
+    pipeline = LakePipeline(given, given.open_source(), lake, ledger)
+    for window, by_spark in enumerate((False, False, True)):
+        at = FIRST + ((window + 1) << 20)
+        feed.rows("shop.t", FIRST, [("U" if window else "I", at + n, n, f"plain-{window}-{n}") for n in range(4)])
+        feed.publish(at + 100)
+        with patch.object(commit_stage, "row_delta_of", return_value=None) if by_spark else nullcontext():
+            assert pipeline.apply("run").complete
+    maintain(pipeline, later_ms())
+    root = Path(str(lake.settings.local_directory))
+    (life,) = lake.state.tables()
+    assert str(lake.state.find(life).layout) == "partitions v and order v"
+    assert {path.parent.name.partition("=")[0] for path in root.rglob("*.parquet")} >= {"v"}
+    assert leaks(root, {b"plain-"}) == []
+    assert [path for path in root.rglob("*") if "plain-" in path.name] == []
