@@ -70,11 +70,18 @@ def missing_text(missing: MissingRows, by_connector: bool) -> str:
         if by_connector
         else "bring it from a dump taken since (setting initial, --initial URI), with cdc-assets rebuild"
     )
+    # What a changefeed writes into a bucket may have been removed there; a range of offsets names what it lacks itself.
+    removed = (
+        " Or a data file of the table was removed, which a warning about files names then: restore it, and rebuild the "
+        "table."
+        if "/CDC" in missing.place
+        else ""
+    )
     return (
         f"{missing.place} has changes of {counted(missing.count, 'row')} that the table does not have and that no "
         f"change before them made, the first at {missing.at} of the row {missing.key}. So rows came past the change "
         "log, as by a restore or an import into the storage engine (BR, IMPORT INTO, Lightning, IMPORT TABLESPACE, a "
-        "materialized view), and those that have not changed since are missing here. To have them all, "
+        f"materialized view), and those that have not changed since are missing here.{removed} To have them all, "
         f"{bring}; or, where the source can be read as of the lake's position, with cdc-assets verify --repair"
     )
 

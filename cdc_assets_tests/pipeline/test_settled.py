@@ -358,6 +358,27 @@ def test_the_last_file_of_a_directory_is_late_once_it_is_restored(
         assert restored.name in table.reason
 
 
+def test_a_table_that_lacks_the_rows_of_a_removed_file_is_whole_after_a_rebuild_with_it(tmp_path: Path) -> None:
+    feed = Dated(tmp_path)
+    feed.lake.may_lack_rows = True
+    feed.put(0, FIRST + 1)
+    removed = feed.put(0, FIRST + 2)
+    changed = feed.feed.rows("db.t", FIRST, [("D", FIRST + 3, key(FIRST + 2), "x")])
+    changed.rename(removed.with_name(f"CDC{3:020d}.csv"))
+    data = removed.read_bytes()
+    removed.unlink()
+    (table,) = feed.apply(FIRST + 10).tables
+    assert "a data file of the table was removed" in table.incomplete
+    removed.write_bytes(data)
+    assert [table.state for table in feed.apply(FIRST + 11).tables] == ["held"]
+    live, feed.lake = feed.pipeline, MemoryLake()
+    rebuilt = Pipeline(live.settings, live.source, feed.lake, live.ledger, request=PlanRequest(bases={}))
+    assert rebuilt.apply().complete
+    (table,) = feed.apply(FIRST + 12).tables
+    assert (table.state, table.incomplete) == ("applied", "")
+    assert feed.ids() == {1}
+
+
 def test_a_file_that_fills_a_gap_is_applied_where_all_its_rows_are_still_due(tmp_path: Path) -> None:
     feed = Dated(tmp_path)
     feed.put(0, FIRST + 1)
