@@ -168,9 +168,11 @@ def _struct(name: str, **members: Any) -> tuple[Row, Any]:
 _DAY = {"year": 2024, "month": 2, "day": 29}
 _NONE = {"year": None, "month": None, "day": None}
 _CLOCK = {"hour": 1, "minute": 2, "second": 3, "nanos": 456789000, "precision": 6}
+_PICOS = {"hour": 1, "minute": 2, "second": 3, "picoseconds": 456789012345, "precision": 6}
 _CLOCK_OF_NOON = {"hour": 12, "minute": 0, "second": 0, "nanos": 0}
 _NO_CLOCK = {"hour": None, "minute": None, "second": None, "nanos": None}
 _SPAN = {"years": 1, "months": -2, "days": 3, "hours": 4, "minutes": 5, "seconds": 6, "nanos": 789000000}
+_LONG_SPAN = {name: value for name, value in _SPAN.items() if name != "nanos"} | {"picoseconds": 789000000001}
 _NOON = datetime(2024, 2, 29, 12, tzinfo=timezone.utc)
 _ZONED = {"type": "string", "name": "io.debezium.time.ZonedTimestamp"}
 _NUMBER = {"type": "bytes", "name": _DECIMAL, "parameters": {"scale": "2", "connect.decimal.precision": "9"}}
@@ -194,6 +196,14 @@ _NUMBER = {"type": "bytes", "name": _DECIMAL, "parameters": {"scale": "2", "conn
             None,
         ),
         (_struct("Time", **_CLOCK), "01:02:03.456789"),
+        (_struct("TimePrecision6", **_PICOS), "01:02:03.456789"),
+        (_struct("DateSourceColumn76", **_DAY, specialValue=None), date(2024, 2, 29)),
+        (_struct("TimestampPrecision6", **_DAY, **_PICOS), datetime(2024, 2, 29, 1, 2, 3, 456789)),
+        (
+            _struct("ZonedTimestampPrecision0SourceColumn76", **_DAY, **{**_PICOS, "hour": 3}, offsetSeconds=7200),
+            datetime(2024, 2, 29, 1, 2, 3, 456789, tzinfo=timezone.utc),
+        ),
+        (_struct("DurationSourceColumn76", **_LONG_SPAN), "P1Y-2M3DT4H5M6.789000000001S"),
         (_struct("ZonedTime", **{**_CLOCK, "nanos": 0}, offsetSeconds=-5400), "01:02:03-01:30"),
         (_struct("Duration", **_SPAN), "P1Y-2M3DT4H5M6.789S"),
         ((_ZONED, "2024-02-29T14:00:00+02:00"), _NOON),

@@ -9,6 +9,7 @@ Each message says which of both it is.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -22,6 +23,7 @@ from cdc_assets.formats.debezium_json.columns import ConnectorSettings, columns_
 from cdc_assets.formats.json_records import json_records, json_value, print_json
 from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, explained
 from cdc_assets.formats.values.connect import Field
+from cdc_assets.types.connect_types import STRUCTURED
 
 __all__ = ["Envelope", "SchemaBlock", "envelopes", "envelopes_among"]
 
@@ -126,11 +128,16 @@ def _block(text: str | bytes | None, of_key: bool) -> SchemaBlock:
     return SchemaBlock()
 
 
+_STRUCT_NAME = re.compile(r"(Precision\d+)?(SourceColumn[0-9a-f]+)?$")
+"""What newer versions add to the names of moments and spans that are structs: their precision, and their column."""
+
+
 def _field(block: Mapping[str, Any]) -> Field:
     items, default = block.get("items"), block.get("default")
+    name = str(block.get("name") or "")
     field = Field(
         str(block["type"]),
-        str(block.get("name") or ""),
+        _STRUCT_NAME.sub("", name) if name.startswith(STRUCTURED) else name,
         dict(block.get("parameters") or {}),
         bool(block.get("optional")),
         _field(items) if isinstance(items, dict) else None,

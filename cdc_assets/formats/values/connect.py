@@ -368,7 +368,12 @@ def _date_of(held: _Struct) -> str:
 
 def _clock_of(held: _Struct) -> str:
     hour, minute, second = (whole(held[name]) for name in ("hour", "minute", "second"))
-    return f"{hour:02d}:{minute:02d}:{second:02d}.{whole(held['nanos']) // 1000:06d}"
+    return f"{hour:02d}:{minute:02d}:{second:02d}.{_picoseconds(held) // 1_000_000:06d}"
+
+
+def _picoseconds(held: _Struct) -> int:
+    """Return the part of a second, which older versions of connectors have in nanoseconds."""
+    return whole(held["picoseconds"]) if "picoseconds" in held else whole(held["nanos"]) * 1000
 
 
 def _moment_of(held: _Struct, column: Column) -> str:
@@ -393,12 +398,14 @@ def _zoned_time_of(held: _Struct, column: Column) -> str:
 
 def _span_of(held: _Struct, column: Column) -> str:
     """Return a span: of MySQL's TIME as such, else in ISO 8601 as `interval.handling.mode` = string has it."""
-    names = ("years", "months", "days", "hours", "minutes", "seconds", "nanos")
-    years, months, days, hours, minutes, seconds, nanos = (whole(held[name] or "0") for name in names)
-    micros = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + int(nanos / 1000)
+    held = {name: value or "0" for name, value in held.items()}
+    names = ("years", "months", "days", "hours", "minutes", "seconds")
+    years, months, days, hours, minutes, seconds = (whole(held[name]) for name in names)
+    picoseconds = _picoseconds(held)
+    micros = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + int(picoseconds / 1_000_000)
     if column.type == "TIME":
         return _clock(micros + days * DAY_MICROS, column)
-    text = format(Decimal(seconds) + Decimal(nanos).scaleb(-9), "f")
+    text = format(Decimal(seconds) + Decimal(picoseconds).scaleb(-12), "f")
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return f"P{years}Y{months}M{days}DT{hours}H{minutes}M{text}S"
 
