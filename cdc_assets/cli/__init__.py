@@ -637,14 +637,8 @@ def demo(directory: str | None, topics: bool, debug: bool) -> int:
 
 
 @command("ui", "Open Dagster's web interface, with a daemon.", "ui", "ui --settings changefeeds.yaml --port 3001")
-@click.option("--directory", metavar="DIR", help="The demo's directory. Default: .demo")
-@click.option(
-    "--settings",
-    type=click.Path(dir_okay=False),
-    envvar="CDC_ASSETS_CONFIG",
-    help="changefeeds.yaml of your own, instead of the demo. Dagster's state is kept in .dagster beside it, or where "
-    "DAGSTER_HOME says.",
-)
+@click.option("--directory", metavar="DIR", help="A demo's directory, instead of settings.")
+@settings_option
 @click.option(
     "--port",
     type=click.IntRange(1, 65535),
@@ -654,10 +648,22 @@ def demo(directory: str | None, topics: bool, debug: bool) -> int:
 )
 @click.option("--debug", is_flag=True, help="Show the stack trace of an error.")
 def ui(directory: str | None, settings: str | None, port: int, debug: bool) -> int:
-    """Open Dagster's web interface, with a daemon, on your changefeeds or on the demo's instance."""
-    from cdc_assets.cli.demo import run_ui
+    """Open Dagster's web interface, with a daemon, on your changefeeds; where there are no settings, on the demo.
 
-    return run_ui(directory or ".demo", port, None if directory else settings)
+    Dagster's state is kept in .dagster beside the settings file, or where DAGSTER_HOME says. Without --directory the
+    demo is in .demo.
+    """
+    from cdc_assets.cli.demo import run_ui
+    from cdc_assets.settings.config import has_settings_file, settings_file
+
+    if directory and settings:
+        raise BadSettings("--directory is a demo's, --settings a file of your own. Leave out one of the two.")
+    if directory or not has_settings_file(settings):
+        return run_ui(directory or ".demo", port, None)
+    file = settings_file(settings)
+    if settings is None:
+        click.echo(f"settings: {file}", err=True)
+    return run_ui(".demo", port, file)
 
 
 for each in (

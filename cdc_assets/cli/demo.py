@@ -267,13 +267,12 @@ def _show_rows(lake: LakeSettings) -> None:
     click.echo(f"accounts and savings together: {total} (600000.00 at every checkpoint)")
 
 
-def run_ui(directory: str, port: int, settings_file: str | None) -> int:
+def run_ui(directory: str, port: int, file: Path | None) -> int:
     """Run `dagster dev` on the demo, or on a settings file with Dagster's home beside it, until Ctrl-C."""
     from cdc_assets.defs.development import add_first_partitions, dagster_dev, prepare_home
 
     _end_as_by_ctrl_c()
-    if settings_file is not None:
-        file = Path(settings_file).expanduser().resolve()
+    if file is not None:
         home = Path(os.environ.get("DAGSTER_HOME") or file.parent / ".dagster").resolve()
         variables = {"CDC_ASSETS_CONFIG": str(file), "DAGSTER_HOME": str(home), "DAGSTER_DISABLE_TELEMETRY": "yes"}
         environment = {**os.environ, **variables}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from cdc_assets.cli.help import command
@@ -25,10 +23,10 @@ def setup(extras: tuple[str, ...], settings: str | None, jars_only: bool, debug:
     """
     from cdc_assets.jvm.class_data import make_class_data
     from cdc_assets.jvm.jars import fetch_jars
-    from cdc_assets.settings.config import CONFIG_VARIABLE, load
+    from cdc_assets.settings.config import has_settings_file, load
 
     wanted = list(extras)
-    if settings or os.environ.get(CONFIG_VARIABLE):
+    if has_settings_file(settings):
         wanted += [extra for extra in load(settings).needed_lake().extras if extra not in wanted]
     for path in fetch_jars(wanted):
         click.echo(path)

@@ -28,7 +28,7 @@ from cdc_assets.operations.opening import open_pipeline, open_state
 from cdc_assets.operations.status import known_tables
 from cdc_assets.pipeline.pipeline import Watch
 from cdc_assets.run_coordinator import CHANGEFEED_TAG
-from cdc_assets.settings.config import CONFIG_VARIABLE, ChangefeedSettings
+from cdc_assets.settings.config import ChangefeedSettings, settings_file
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.settings.model import merged
 
@@ -95,7 +95,7 @@ class ConfiguredFeed:
     def stamps(self) -> tuple[tuple[int, int] | None, ...]:
         """Return time in ns and bytes of each file that has settings, None for one that is not there."""
         registry = self.changefeed.schema_registry.get("file")
-        files = (os.environ.get(CONFIG_VARIABLE), self.changefeed.changefeed_config, self.changefeed.schemas, registry)
+        files = (settings_file(), self.changefeed.changefeed_config, self.changefeed.schemas, registry)
         return tuple(map(_stamp, files))
 
     @property

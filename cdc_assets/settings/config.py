@@ -576,6 +576,11 @@ def settings_file(path: str | os.PathLike[str] | None = None) -> Path:
     return Path(path or os.environ.get(CONFIG_VARIABLE) or "changefeeds.yaml").expanduser().resolve()
 
 
+def has_settings_file(path: str | os.PathLike[str] | None = None) -> bool:
+    """Return whether a path or CDC_ASSETS_CONFIG names a settings file, or `changefeeds.yaml` is here."""
+    return bool(path or os.environ.get(CONFIG_VARIABLE)) or settings_file().exists()
+
+
 def load(path: str | os.PathLike[str] | None = None) -> Settings:
     """Return the settings of a `changefeeds.yaml` (see `settings_file`). Paths in it are relative to it.
 
