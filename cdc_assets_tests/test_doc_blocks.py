@@ -166,7 +166,7 @@ def test_python_compiles(text: str) -> None:
 def test_definitions_of_pages_load(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "changefeed.toml").touch()
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"__file__": str(tmp_path / "definitions.py")}
     exec(text.replace("/srv/lake", str(tmp_path / "lake")), names)
     dg.Definitions.validate_loadable(names["defs"])
 

@@ -35,7 +35,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.model.kinds import HISTORY_KINDS
 from cdc_assets.model.schema import TableId
 from cdc_assets.planning.kinds import source_of
-from cdc_assets.settings.config import ChangefeedSettings, Settings
+from cdc_assets.settings.config import ChangefeedSettings, Settings, from_flags
 from cdc_assets.settings.lake import LakeSettings
 
 _log = logging.getLogger(__name__)
@@ -54,10 +54,10 @@ def build_changefeed_defs(
     """Return assets, checks, jobs and sensors of one changefeed.
 
     `changefeed` is its settings, which may be given as keywords instead (`name`, `sink_uri`, …: those of
-    `changefeeds.yaml`); `lake` its lake, or the directory of a local one; `s3` the source of the bucket's credentials,
-    the environment by default; `pyspark` a Spark with another configuration than the lake's. Nothing of the bucket is
-    read here. Lake tables that runs have seen so far have assets of their own; a new one shows its lineage after the
-    code location is reloaded. Raises BadSettings.
+    `changefeeds.yaml`, with paths relative to the working directory); `lake` its lake, or the directory of a local
+    one; `s3` the source of the bucket's credentials, the environment by default; `pyspark` a Spark with another
+    configuration than the lake's. Nothing of the bucket is read here. Lake tables that runs have seen so far have
+    assets of their own; a new one shows its lineage after the code location is reloaded. Raises BadSettings.
     """
     source = _source(changefeed, lake, settings)
     changefeed, name = source.changefeed, source.changefeed.name
@@ -117,7 +117,7 @@ def _source(
             "lake=LakeSettings(…), or the directory of a local one."
         )
     lake = lake if isinstance(lake, LakeSettings) else LakeSettings.from_warehouse(lake)
-    return ConfiguredFeed(changefeed or ChangefeedSettings(**settings), lake)
+    return ConfiguredFeed(changefeed or from_flags(**settings).changefeed(), lake)
 
 
 def _partition_job(source: ConfiguredFeed) -> Any:

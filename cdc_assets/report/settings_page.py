@@ -17,8 +17,9 @@ _PAGE = """\
 # Settings
 
 All settings of `changefeeds.yaml`, the file that the environment variable `CDC_ASSETS_CONFIG` names. The function
-`build_changefeed_defs` and the component take those of a changefeed by the same names. Paths are relative to the file.
-This page is generated from the code (`python -m cdc_assets.report.settings_page`); a test compares the two.
+`build_changefeed_defs` and the component take those of a changefeed by the same names. Paths are relative to the file,
+those of the function to the working directory. This page is generated from the code
+(`python -m cdc_assets.report.settings_page`); a test compares the two.
 
 ```yaml
 lake:

@@ -610,12 +610,12 @@ def load(path: str | os.PathLike[str] | None = None) -> Settings:
 
 
 def from_flags(warehouse: str | os.PathLike[str] | None = None, **changefeed: Any) -> Settings:
-    """Return the settings of one changefeed, by their names in a file, and with `warehouse` its lake."""
-    for name in ("changefeed_config", "schemas"):
-        if changefeed.get(name):
-            changefeed[name] = Path(changefeed[name]).expanduser().resolve()
+    """Return the settings of one changefeed, by their names in a file, and with `warehouse` its lake.
+
+    Paths are relative to the working directory.
+    """
     lake = LakeSettings.from_warehouse(warehouse) if warehouse else None
-    return Settings(lake=lake, changefeeds=(ChangefeedSettings(**changefeed),))
+    return Settings(lake=lake, changefeeds=(ChangefeedSettings(**with_paths(Path.cwd(), changefeed)),))
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -690,16 +690,15 @@ def is_path(address: str) -> bool:
 
 
 def with_paths(directory: Path, changefeed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry of a changefeed with its paths made absolute: they are relative to the file's directory."""
+    """Return the entry of a changefeed with its paths made absolute: they are relative to a directory."""
     result = dict(changefeed)
-    if isinstance(config := result.get("changefeed_config"), str):
-        result["changefeed_config"] = directory / Path(config).expanduser()
+    for name in ("changefeed_config", "schemas"):
+        if isinstance(path := result.get(name), (str, os.PathLike)):
+            result[name] = directory / Path(path).expanduser()
     if isinstance(uri := result.get("sink_uri"), str):
         result["sink_uri"] = _absolute(directory, uri)
     if isinstance(initial := result.get("initial"), dict) and "dump" in initial:
         result["initial"] = {**initial, "dump": _with_dump_paths(directory, initial["dump"])}
-    if isinstance(schemas := result.get("schemas"), str):
-        result["schemas"] = directory / Path(schemas).expanduser()
     registry = result.get("schema_registry")
     if isinstance(registry, str) and is_path(registry):
         result["schema_registry"] = {"file": _absolute(directory, registry)}

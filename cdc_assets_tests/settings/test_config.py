@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -415,6 +416,19 @@ def test_a_file_in_another_encoding_is_named_with_the_byte(tmp_path: Path) -> No
 def test_a_missing_file_says_how_to_name_one(tmp_path: Path) -> None:
     with pytest.raises(BadSettings, match="CDC_ASSETS_CONFIG"):
         load(tmp_path / "none.yaml")
+
+
+def test_paths_of_flags_are_relative_to_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadSettings, match=re.escape(str(tmp_path / "none.toml"))):
+        from_flags(sink_uri="feed?protocol=csv", changefeed_config=Path("none.toml"))
+    (tmp_path / "feed.toml").touch()
+    (feed,) = from_flags(
+        sink_uri="feed?protocol=csv", changefeed_config="feed.toml", initial={"dump": ["dump", "s3://feeds/dump"]}
+    ).changefeeds
+    assert feed.changefeed_config == tmp_path / "feed.toml"
+    assert feed.uri == str(tmp_path / "feed")
+    assert [dump.uri.get_secret_value() for dump in feed.initial.dump] == [str(tmp_path / "dump"), "s3://feeds/dump"]
 
 
 def test_an_unknown_changefeed_lists_the_known_ones() -> None:
