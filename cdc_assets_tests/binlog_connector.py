@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,15 +33,25 @@ class Change(NamedTuple):
     before: Row | None
     after: Row | None
     snapshot: str = "false"
+    table: str = "t"
 
 
 class BinlogConnector:
-    """Sends changes of the table `shop.t`; `run` is "" for one too old to name its runs. Without a key it has none."""
+    """Sends changes of `shop.t`, or of other tables; `run` is "" for one too old to name its runs.
+
+    `key` is the column of the key, "" for none; `keyless` are other tables without one.
+    """
 
     def __init__(
-        self, *ddl: str, key: str = "id", run: str = "", server: str = "mysql", config: Path | None = None
+        self,
+        *ddl: str,
+        key: str = "id",
+        run: str = "",
+        server: str = "mysql",
+        config: Path | None = None,
+        keyless: Collection[str] = (),
     ) -> None:
-        self.key, self.run, self.server, self.ms = key, run, server, 1_764_000_000_000
+        self.keyless, self.key, self.run, self.server, self.ms = keyless, key, run, server, 1_764_000_000_000
         uri = "kafka://127.0.0.1:9092/my?protocol=debezium-json"
         self.feed = TopicFeed.of(MemoryLog([]), sink_uri=uri, name="c", changefeed_config=config)
         for number, text in enumerate(ddl):
@@ -60,11 +70,12 @@ class BinlogConnector:
         for change in changes:
             self.ms += 2
             stamped = self._stamped(change.pos, change.row, change.snapshot)
-            value = {"before": change.before, "after": change.after, "source": stamped["source"], "transaction": None}
+            source = {**stamped["source"], "table": change.table}
+            value = {"before": change.before, "after": change.after, "source": source, "transaction": None}
             row = change.after or change.before
             assert row is not None
-            key = {self.key: row[self.key]} if self.key else None
-            self._put("my.shop.t", key, {**value, "op": change.op, "ts_ms": self.ms})
+            key = {self.key: row[self.key]} if self.key and change.table not in self.keyless else None
+            self._put(f"my.shop.{change.table}", key, {**value, "op": change.op, "ts_ms": self.ms})
 
     def restart(self) -> None:
         """Let another run of the connector send what follows."""

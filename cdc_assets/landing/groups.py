@@ -11,13 +11,37 @@ from __future__ import annotations
 
 from cdc_assets.model.landed import StreamEnd
 
-__all__ = ["add_row", "is_partial", "newest_of_key", "repeat_from", "repeat_next", "rows_like", "same_group"]
+__all__ = [
+    "add_row",
+    "can_follow",
+    "is_partial",
+    "newest_of_key",
+    "repeat_from",
+    "repeat_next",
+    "row_digest",
+    "rows_like",
+    "same_group",
+]
 
 _WIDTH = 24
-"""Characters of a row's digest: 8 of its key, 16 of its contents."""
+"""Characters of a row's digest: 8 of its key, 15 of its contents, the letter of what it tells of."""
 _KEY = 8
 _MOST_ROWS = 4096
 """How many rows of a group are kept; only compressed transactions have more."""
+
+
+def row_digest(key: str, contents: str, op: str) -> str:
+    """Return the digest of a row by those of its key and contents; `op` is c, u or d, "" if unknown."""
+    return f"{key[:_KEY]}{contents[: _WIDTH - _KEY - 1]}{op or '-'}"
+
+
+def can_follow(before: str, digest: str) -> bool:
+    """Return whether a change can follow another of its key, by their digests; `before` is "" for none that is known.
+
+    An insert follows a delete, and what updates or deletes a row follows what left one.
+    """
+    after, op = before[-1:], digest[-1:]
+    return "-" in (after, op) or not before or (after == "d") == (op == "c")
 
 
 def same_group(end: StreamEnd, place: str) -> bool:

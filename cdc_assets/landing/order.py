@@ -35,10 +35,12 @@ from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.messages import SNAPSHOT_DDL, Kind, dialect_of, is_of_snapshot, position_text
 from cdc_assets.landing.groups import (
     add_row,
+    can_follow,
     is_partial,
     newest_of_key,
     repeat_from,
     repeat_next,
+    row_digest,
     rows_like,
     same_group,
 )
@@ -418,6 +420,12 @@ class _Row(NamedTuple):
         return sent_ms(self.batch.column("value")[self.message].as_py())
 
     @property
+    def op(self) -> str:
+        """Return the letter of what the row tells of (c, u, d), "" where the message does not say."""
+        letters = _OP.findall(self.batch.column("value")[self.message].as_py() or b"")
+        return letters[-1].decode() if letters else ""
+
+    @property
     def is_last(self) -> bool:
         """Whether it is the last row of its table in a snapshot."""
         return self.phase in ("last", "end")
@@ -783,31 +791,34 @@ class SourceOrder:
     def _follow_group(self, known: StreamEnd, row: _Row) -> tuple[StreamEnd, bool, str]:
         """Return a stream's end with a row of a group, whether it is a repetition, and why that cannot be told.
 
-        No row with a key changes in one way twice in a row, so its newest change is a copy when it comes again. Copies
-        of older ones are taken once more, with all that follow them, which leads to the same row.
+        No row with a key changes in one way twice in a row, so its newest change is a copy when it comes again, and so
+        is one that cannot follow it. Copies of others are taken once more, which leads to the same row.
         """
         place = row.stated or ""
         is_same = same_group(known, place)
         if place < known.newest and not is_same:
-            return known._replace(again_at=0, again_after=0, again_from=-1), True, ""
+            return known._replace(again_at=0, again_after=0, again_from=-1, run=row.run or known.run), True, ""
         contents = _digest(row.batch, row.message)
-        digest = _key_digest(row.batch, row.message) + contents
+        digest = row_digest(_key_digest(row.batch, row.message), contents, row.op)
         if not is_same:
             self._sent[row.stream] = row.sent_ms
             return StreamEnd(place, 1, 0, contents, run=row.run, group=digest), False, ""
         is_same_run = bool(row.run) and row.run == known.run
         if row.has_key:
-            is_copy = newest_of_key(known, digest) == digest and (not is_same_run or not _is_through(known))
+            newest = newest_of_key(known, digest)
+            is_copy = newest == digest and (not is_same_run or not _is_through(known))
+            is_copy = is_copy or (not can_follow(newest, digest) and bool(rows_like(known, digest)))
             end = known if is_copy else None
             if end is None and not is_same_run and rows_like(known, digest):
                 self.doubtful[_MADE_AGAIN.format(row.stream.table)] += 1
-        elif not _is_through(known):
-            end = repeat_next(known, digest, row.run)
         else:
-            start, late = (None, "") if is_same_run else self._start_again(known, row, digest)
-            if late:
-                return known, False, late
-            end = None if start is None else repeat_from(known, start, row.run)
+            is_under_way = not _is_through(known) and (is_same_run or not row.run)
+            end = repeat_next(known, digest, row.run) if is_under_way else None
+            if end is None and not is_same_run:  # a replay may be broken off by another one
+                start, late = self._start_again(known, row, digest)
+                if late:
+                    return known, False, late
+                end = None if start is None else repeat_from(known, start, row.run)
         if end is not None:
             return end, True, ""
         self._sent[row.stream] = row.sent_ms
@@ -965,6 +976,7 @@ _SENT = re.compile(rb'(?<="op":"[a-z]")(?:,"ts_[mun]s":\d+)+')
 Columns of the row may have such names: only what stands in `source` and behind `op` is meant.
 """
 _SENT_MS = re.compile(rb'"op":"[a-z]","ts_ms":(\d{1,15})')
+_OP = re.compile(rb'"op":"([a-z])","ts_ms":\d')
 
 
 def sent_ms(value: bytes | None) -> int:

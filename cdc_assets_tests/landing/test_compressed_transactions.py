@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
 import pytest
 
+from cdc_assets.model.schema import TableId
 from cdc_assets_tests.binlog_connector import BinlogConnector, Change
 
 Pair = tuple[int, str]
@@ -140,6 +141,71 @@ def test_generated_transactions_and_restarts_lead_to_the_rows_of_the_source(seed
             connector.restart()
             at = max(0, min(at, len(changes)) - rng.randrange(0, 7))
     assert connector.pairs() == Counter(rows.items())
+
+
+TABLES = ("k1", "k2", "n1", "n2")
+
+
+@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(n, marks=pytest.mark.soak) for n in range(12, 100))])
+def test_transactions_of_several_tables_and_broken_off_replays_lead_to_the_rows_of_the_source(seed: int) -> None:
+    """Positions do not go back behind that from which the last run began, for the connector has noted that one."""
+    rng = Random(seed)
+    connector = BinlogConnector(run="run-1", keyless=("n1", "n2"))
+    for number, table in enumerate(TABLES):
+        key = " NOT NULL PRIMARY KEY" if table not in connector.keyless else ""
+        connector.ddl(100 + number, f"CREATE TABLE `{table}` (`id` INT{key}, `v` VARCHAR(20))", "CREATE", table)
+    tables, changes = {table: Counter[Pair]() for table in TABLES}, list[Change]()
+    for pos in range(200, 1400, 100):
+        for _ in range(rng.randrange(1, 6)):
+            table = rng.choice(TABLES)
+            made = [*event(rng, tables[table], table not in connector.keyless)]
+            changes += [change(pos, number, *one)._replace(table=table) for number, one in enumerate(made)]
+    at = begun = 0
+    while at < len(changes):
+        connector.send(*changes[at : (at := at + rng.randrange(1, 8))])
+        if rng.random() < 0.3:
+            connector.feed.apply()
+        if rng.random() < 0.35:
+            connector.restart()
+            at = begun = max(begun, min(at, len(changes)) - rng.randrange(9))
+    assert connector.reasons() == []
+    for table in TABLES:
+        found = connector.feed.lake.read(TableId("shop", table)).to_pylist()
+        assert Counter((row["id"], row["v"]) for row in found) == +tables[table], table
+
+
+def event(rng: Random, rows: Counter[Pair], has_key: bool) -> Iterator[tuple[str, Any, Any]]:
+    """Change some rows of a table, all in one way."""
+    op = rng.choice("cdu")
+    for _ in range(rng.randrange(1, 4)):
+        old = rng.choice(sorted((+rows).elements()) or [(-1, "")])
+        new = (rng.randrange(6), rng.choice("xyz")) if op == "c" else (old[0], rng.choice("xyz"))
+        is_there = old[0] >= 0 and new != old if op == "u" else old[0] >= 0 if op == "d" else True
+        if not is_there or (op == "c" and has_key and any(key == new[0] for key, _ in +rows)):
+            continue
+        rows.update([new] if op != "d" else [])
+        rows.subtract([old] if op != "c" else [])
+        yield op, None if op == "c" else old, None if op == "d" else new
+
+
+def test_a_change_that_cannot_follow_the_newest_one_of_its_key_is_a_copy() -> None:
+    """A restart begins amid a transaction: the update again, of a row that the transaction deleted, proves nothing."""
+    connector = Connector(True)
+    sent = [*transaction(200, insert(A, B)), *transaction(300, [("u", A, (1, "x"))], delete((1, "x")), delete(B))]
+    connector.send(*sent)
+    connector.restart()
+    connector.send(*sent[2:])
+    assert connector.pairs() == Counter()
+    assert connector.feed.landing.landed().ignored == {}
+
+
+def test_a_replay_that_another_one_breaks_off_is_told_by_its_run() -> None:
+    connector = Connector(False, "run-1")
+    sent = transaction(200, insert(A), [("u", A, B)], insert(C))
+    for stop in (3, 1, 2, 3):
+        connector.send(*sent[:stop])
+        connector.restart()
+    assert connector.pairs() == Counter([B, C])
 
 
 def test_a_restart_amid_more_rows_than_are_kept_holds_a_table_without_key(monkeypatch: pytest.MonkeyPatch) -> None:
