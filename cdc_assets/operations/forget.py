@@ -284,7 +284,7 @@ class _SoughtRows:
     """Where rows of keys may stand: in tables of the lake, each with the keys as it has them, and in the landing.
 
     `applied` is how far the tables are, `sources` are the tables of the source, `kept_out` is the decision by which
-    they do not come again.
+    they do not come again. To those that are `frozen` nothing is applied, until the settings ask for them again.
     """
 
     meant: MeantTable
@@ -294,6 +294,7 @@ class _SoughtRows:
     landed: LandedRows
     sought: SoughtKeys
     kept_out: ForgottenKeys | None
+    frozen: tuple[Life, ...] = ()
 
     def as_of(self, planned: Plan) -> _SoughtRows:
         """Return where the rows may stand by another plan."""
@@ -345,7 +346,8 @@ def _find(
         if landed.lost:  # rows that others need stand beside them
             _refuse(work, planned, targets)
         kept_out = decide(pipeline, planned, meant, until, name)
-    return _SoughtRows(meant, targets, planned.applied, planned.sources, landed, sought, kept_out)
+    frozen = tuple(life for life in targets if life in planned.idle)
+    return _SoughtRows(meant, targets, planned.applied, planned.sources, landed, sought, kept_out, frozen)
 
 
 def _refuse(work: _ForgetRun, planned: Plan, targets: Mapping[Life, WantedKeys], *, rows_too: bool = True) -> None:
@@ -452,7 +454,7 @@ def _remove(work: _ForgetRun, rows: _SoughtRows) -> ForgetReport:
         lost=tuple(sorted(map(str, rows.landed.lost))),
         cuts=work.removed_with(cuts),
         moved=tuple(sorted({key for table in removed for key in table.moved})),
-        feed=_feed(pipeline, kept_out),
+        feed=_feed(pipeline, kept_out, rows.frozen),
         kept_out="" if kept_out is None else kept_out.name,
         until="" if kept_out is None else kept_out.until_text,
     )
@@ -526,7 +528,7 @@ def _as_applied_now(work: _ForgetRun, rows: _SoughtRows) -> _SoughtRows:
 # --- what is said -----------------------------------------------------------------------------------------------------
 
 
-def _feed(pipeline: Pipeline, kept_out: ForgottenKeys | None) -> str:
+def _feed(pipeline: Pipeline, kept_out: ForgottenKeys | None, frozen: Sequence[Life]) -> str:
     """Return what of the input may bring the rows back, and for how long."""
     days = pipeline.settings.source_options.retention_days
     how_long = f"for {counted(days, 'day')}, until its writer removes them" if days else "for as long as it is kept"
@@ -538,6 +540,11 @@ def _feed(pipeline: Pipeline, kept_out: ForgottenKeys | None) -> str:
         return (
             f"{there}. Until then a rebuild brings them back, and so does a table or a kind of history that the "
             "settings ask for later."
+            + "".join(
+                f" {life} is frozen: once the settings ask for it again, rows of these keys come in that the feed has "
+                "had since, unless they are kept out (until)."
+                for life in frozen
+            )
         )
     landed = "" if pipeline.landing is None else " Messages that come later are landed with them, until they expire."
     return f"{there}. What is read of them is left out {kept_out.until_text}, as {kept_out.name} says.{landed}"

@@ -16,6 +16,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.operations.cuts import make_cut
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.extract import extract
+from cdc_assets.operations.forget import forget
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.outcome import Outcome
@@ -24,7 +25,7 @@ from cdc_assets.settings.sections import TableSettings
 from cdc_assets_tests.alterations import Picks
 from cdc_assets_tests.generated import Generated, each_history, faults, feeds, how_many
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
-from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.memory_lake import MemoryForgetting, MemoryLake
 from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
 
 RENAME = 14
@@ -348,6 +349,18 @@ def test_the_rows_of_an_excluded_table_are_not_explained_by_settings_of_historie
     pipeline = Pipeline(settings, settings.open_source(), applied.lake, applied.ledger)
     with pytest.raises(BadSettings, match=rf"shop\.orders .*{reason}"):
         explain(pipeline, applied.lake, "shop.orders", ("1",))
+
+
+@pytest.mark.parametrize("excluded", [True, False])
+def test_who_forgets_rows_of_an_excluded_table_is_told_what_comes_with_it(applied: Applied, excluded: bool) -> None:
+    applied.apply(history={"shop.*": "log"})
+    tables = EXCLUDED if excluded else None
+    applied.apply(tables, history={"shop.*": "log"})
+    settings = applied.feed.settings(tables=tables or {}, history={"shop.*": "log"})
+    pipeline = Pipeline(settings, settings.open_source(), applied.lake, applied.ledger)
+    report = forget(pipeline, MemoryForgetting(applied.lake), "shop.orders", [["1"]], "run")
+    assert (report.complete, applied.rows("orders")) == (True, {2: "b"})
+    assert report.feed.count("is frozen: once the settings ask for it again") == 2 * excluded
 
 
 def check_exclusions(generated: Generated, tomls: Mapping[str, Path]) -> None:
