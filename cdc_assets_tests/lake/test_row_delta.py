@@ -100,6 +100,7 @@ def test_a_row_delta_leaves_what_a_merge_leaves_and_spark_reads_it(name: str, la
     one, other = (lake.state.find(source.life) for source in (ours, theirs))
     assert one.label == other.label
     assert one.rows == other.rows
+    assert [lake.scan(source.life).count("") for source in (ours, theirs)] == [one.rows] * 2
     hidden = [lake.state.summary(table)["total-position-deletes"] for table in (one, other)]
     assert hidden[0] == hidden[1]
     with lake.workbench.sessions.step() as session:
