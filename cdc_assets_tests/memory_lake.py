@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from cdc_assets.ddl import Predicate, polars_expr, undated, undated_rows
 from cdc_assets.ddl.kept_columns import column_lives, first_lives
-from cdc_assets.decoding import COUNT
+from cdc_assets.decoding import COUNT, PLACE
+from cdc_assets.decoding.deletion_marks import marks_stay
 from cdc_assets.decoding.first_images import FIRST_IMAGE, unmade
 from cdc_assets.decoding.keyed_rows import (
     RecordLookup,
@@ -44,6 +45,7 @@ from cdc_assets.model.cuts import Cut, CutRequest, CutTable
 from cdc_assets.model.forgetting import ForgottenKeys, RemovedRows, SearchedFiles, united
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.kinds import ColumnLife
+from cdc_assets.model.lake_columns import DELETED_AT, INGESTED_AT
 from cdc_assets.model.layout import PLAIN, TableLayout
 from cdc_assets.model.progress import AppliedState, Base, Gap, Life, MissingRows, Phase, Progress
 from cdc_assets.model.quarantine import OPEN, REPLAYED, HasKeys, QuarantinedRow
@@ -194,6 +196,7 @@ class MemoryLake:
                 table.layout = table.layout.renamed(renames)
                 table.schema, table.lives = schema, column_lives(table.lives, schema, step.changes, at)
                 emptied = DeleteRows(None) in step.changes and not life.kind
+                emptied = emptied and not (DELETED_AT in rows.column_names and marks_stay(step))
                 table.recipe = (Recipe(key=table.recipe.key) if emptied else table.recipe).joined(step.recipe)
             case RecoverTable(life) | DropTable(life) | ExchangePartition(life) if life.kind:
                 table = self.tables[life]
@@ -212,12 +215,17 @@ class MemoryLake:
                 (theirs, recipe) = self._states_before(other, at) if other.kind else self._as_of(other, at)
                 if not recipe.has_masks(step.masks.get(other, {})):
                     raise TableHeld("the rows of the other table are masked otherwise", table=str(life))
-                _refuse_undated(mine if partitioned else theirs, predicate, step)
-                theirs = _filled(theirs, optional_columns(mine.column_names))
-                if partitioned:
-                    rows = pa.concat_tables([_where_not(mine, predicate), theirs.select(mine.column_names)])
-                else:
-                    rows = _where(theirs, predicate).select(mine.column_names)
+                theirs = _living(theirs)
+                _refuse_undated(_living(mine) if partitioned else theirs, predicate, step)
+                theirs = _filled(theirs, optional_columns(mine.column_names)).select(mine.column_names)
+                entering = theirs if partitioned else _where(theirs, predicate)
+                staying = _where_not(mine, predicate) if partitioned else mine.slice(0, 0)
+                if DELETED_AT in mine.column_names and step.schema.key:
+                    leaving = _where(mine, predicate) if partitioned else mine
+                    keys = set(_keys(entering, step.schema))
+                    gone = pa.array([key not in keys for key in _keys(leaving, step.schema)], pa.bool_())
+                    staying = pa.concat_tables([staying, _marked(leaving.filter(gone), at)])
+                rows = pa.concat_tables([staying, entering])
                 self._commit(self.tables[life], rows, Progress(at, Phase.DDL), at)
                 self.tables[life].recipe = self.tables[other].recipe.joined(self.tables[life].recipe)
             case TagTable(life, at, tag):
@@ -394,8 +402,9 @@ class MemoryLake:
         lo = table.progress.tso - (table.progress.phase is Phase.DDL)
         if step.positions is None and lo != step.lo:
             raise TableMoved(f"{step.life} stands at {table.progress}, not at {step.lo}")
-        alike = AlikeKeys() if kind_of(step).NAME != "keyed" else _alike(table.rows, changes, step.schema)
-        missing = None if self._is_explained(step, staged) else _missing(table.rows, changes, step)
+        assert (DELETED_AT in table.rows.column_names) == (DELETED_AT in step.lake_columns), step.life
+        alike = AlikeKeys() if kind_of(step).NAME != "keyed" else _alike(_living(table.rows), changes, step.schema)
+        missing = None if self._is_explained(step, staged) else _missing(_living(table.rows), changes, step)
         assert missing is None or self.may_lack_rows, f"{step.life}: a feed that is right proves nothing: {missing}"
         table.missing = missing or table.missing
         rows, passed = _apply(_settled(table.rows, step), changes, step)
@@ -407,8 +416,8 @@ class MemoryLake:
         if step.is_import:
             table.gap = None
         if step.layout is not None:
-            order = {"sort": step.layout.sort} if step.layout.sort else {}
-            table.layout = dataclasses.replace(table.layout, properties=step.layout.properties, **order)
+            sort = step.layout.sort or table.layout.sort
+            table.layout = dataclasses.replace(table.layout, properties=step.layout.properties, sort=sort)
         return StepResult(report=staged.report, alike=alike, passed_over=passed, missing=missing)
 
     def _is_explained(self, step: ApplyRows, staged: StagedWindow) -> bool:
@@ -455,7 +464,7 @@ class MemoryLake:
             if column.name in table.rows.column_names
         }
         number = snapshot_id or len(table.past)
-        return MemoryScan(table.rows, table.progress, {**columns, COMMIT_TS: "long"}, number, recipe)
+        return MemoryScan(_living(table.rows), table.progress, {**columns, COMMIT_TS: "long"}, number, recipe)
 
     def names(self) -> set[TableId]:
         return {table.name for table in self.tables.values() if table.name is not None}
@@ -500,6 +509,7 @@ class MemoryLake:
         if life not in self.tables or life not in step.masks:
             return None
         rows, recipe = self._states_before(life, step.at) if life.kind else self._as_of(life, step.at)
+        rows = rows if life.kind else _living(rows).drop_columns([DELETED_AT] * (DELETED_AT in rows.column_names))
         if not recipe.has_masks(step.masks[life]):
             return None
         names = self.tables[step.life].schema.lake_names
@@ -534,13 +544,20 @@ def _change(rows: pa.Table, step: ChangeTable) -> pa.Table:
         changes = tuple(change for change in changes if not isinstance(change, DeleteRows))
     for change in changes:
         if isinstance(change, DeleteRows) and change.predicate is not None:
-            _refuse_undated(rows, change.predicate, step)
+            _refuse_undated(_living(rows), change.predicate, step)
+    marking = DELETED_AT in rows.column_names and marks_stay(step)
+    rows = rows if marking else _living(rows)
+    if marking:  # by the columns from before it, as a TRUNCATE of a partition is
+        for change in changes:
+            if isinstance(change, DeleteRows):
+                rows = _marked(rows, step.at, _mask(rows, change.predicate))
     present = pc.is_null(rows.column(END_TS)) if END_TS in rows.column_names else None
+    present = pc.is_null(rows.column(DELETED_AT)) if DELETED_AT in rows.column_names else present
     if step.life.kind and present is None:
         present = pa.repeat(pa.scalar(False), rows.num_rows)
     rows = evolve_rows(rows, changes, after, present)
     for change in changes:
-        if isinstance(change, DeleteRows):
+        if isinstance(change, DeleteRows) and not marking:
             rows = rows.slice(0, 0) if change.predicate is None else _where_not(rows, change.predicate)
     own = [column.name for column in mirror_columns(step.life.kind, rows.column_names)]
     return rows.select([*(column.name for column in after.stored), *own])
@@ -561,6 +578,24 @@ def _frame(rows: pa.Table) -> pl.DataFrame:
 def _where(rows: pa.Table, predicate: Predicate) -> pa.Table:
     mask = _frame(rows).select(polars_expr(predicate).fill_null(False).alias("m")).get_column("m")
     return rows.filter(mask.to_arrow())
+
+
+def _living(rows: pa.Table) -> pa.Table:
+    """Return the rows of a mirror that are not marked as deleted."""
+    return rows.filter(pc.is_null(rows.column(DELETED_AT))) if DELETED_AT in rows.column_names else rows
+
+
+def _marked(rows: pa.Table, at: Tso, mask: pa.Array | None = None) -> pa.Table:
+    """Mark the living rows of a mask, by default all of them, as deleted by a DDL at a position."""
+    gone = pc.is_null(rows.column(DELETED_AT))
+    gone = gone if mask is None else pc.and_(gone, mask)
+    moment = datetime.fromtimestamp((at >> 18) / 1000, timezone.utc)
+    values = {DELETED_AT: moment, COMMIT_TS: at, PLACE: f"DDL of version {at}", INGESTED_AT: None}
+    for name in values.keys() & set(rows.column_names):
+        field = rows.schema.field(name)
+        value = pc.if_else(gone, pa.scalar(values[name], field.type), rows.column(name))
+        rows = rows.set_column(rows.schema.get_field_index(name), field, value)
+    return rows
 
 
 def _where_not(rows: pa.Table, predicate: Predicate) -> pa.Table:
@@ -644,10 +679,29 @@ def _alike(rows: pa.Table, changes: pa.Table, schema: TableSchema) -> AlikeKeys:
 
 
 def _merge(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> pa.Table:
+    if DELETED_AT in rows.column_names:
+        rows, changes = _after_deletes(rows, changes, schema)
     touched = set(_keys(changes, schema))
     keep = pa.array([key not in touched for key in _keys(rows, schema)], pa.bool_())
     enters = changes.filter(pa.array([op > 0 for op in changes.column(OP).to_pylist()], pa.bool_()))
     return pa.concat_tables([rows.filter(keep), enters.select(rows.column_names)])
+
+
+def _after_deletes(rows: pa.Table, changes: pa.Table, schema: TableSchema) -> tuple[pa.Table, pa.Table]:
+    """Return rows of which those that changes delete are marked, and the changes that are left."""
+    leaves = pc.less(changes.column(OP), 0)
+    deletes = changes.filter(leaves)
+    own = [column.name for column in mirror_columns("", rows.column_names)]
+    marks = dict(zip(_keys(deletes, schema), deletes.select(own).to_pylist(), strict=True))
+    values = [
+        marks[key] if key in marks and row[DELETED_AT] is None else row
+        for key, row in zip(_keys(rows, schema), rows.select(own).to_pylist(), strict=True)
+    ]
+    for name in own:
+        field = rows.schema.field(name)
+        column = pa.array([row[name] for row in values], field.type)
+        rows = rows.set_column(rows.schema.get_field_index(name), field, column)
+    return rows, changes.filter(pc.invert(leaves))
 
 
 def merged(rows: pa.Table, changes: pa.Table, schema: TableSchema) -> pa.Table:
@@ -659,6 +713,7 @@ def merged(rows: pa.Table, changes: pa.Table, schema: TableSchema) -> pa.Table:
 
 def _patched(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> tuple[pa.Table, int]:
     """Fill what changes leave out from the rows of their keys, or of those that they had; count what is passed over."""
+    rows = _living(rows)
     there = {key: place for place, key in enumerate(_keys(rows, schema))}
     keys = _keys(changes, schema)
     if has_bases(changes):

@@ -19,6 +19,7 @@ from cdc_assets.cli.options import (
     show_json,
 )
 from cdc_assets.errors import BadSettings
+from cdc_assets.model.lake_columns import LIVING
 from cdc_assets.model.wording import counted
 
 if TYPE_CHECKING:
@@ -78,13 +79,14 @@ def _cell(value: Any) -> str:
 
 
 def _reservations(lake: LakeSettings, tables: Iterable[str]) -> list[str]:
-    """Return what a reader of these tables has to know: those that are incomplete, held, or have rows kept out."""
+    """Return what a reader of these tables has to know: those that are incomplete, held, or keep deleted rows."""
     from cdc_assets.operations.status import lake_status
 
     lines = []
     for row in lake_status(lake):
         if row.table in tables:
             lines += [f"{row.table} is incomplete: {row.incomplete}"] if row.incomplete else []
+            lines += [f"{row.table} keeps deleted rows: add WHERE {LIVING}"] if row.marks_deletes else []
             lines += (
                 [f"{row.table} is {row.state.value}, applied through {row.through_time}: {row.reason}"]
                 if row.state.stopped

@@ -1,8 +1,8 @@
-"""Columns that mirrors have by the setting `columns`: where a row's last change stands in the input, and its ingestion.
+"""Columns that mirrors have by settings: where a row's last change stands in the input, its ingestion, its delete.
 
 mirror_columns(…)   all columns of a table beside those of its source
 with_places(…)      changes -> with their places, before they are reduced
-ingested(…)         reduced changes -> with the time of their window, and NULL for places that nobody knows
+ingested(…)         reduced changes -> with the time of their window, and NULL for what nobody knows
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cdc_assets.decoding.kinds import own_columns
 from cdc_assets.decoding.own_columns import MOMENTS, OwnColumn
 from cdc_assets.decoding.split import Split
 from cdc_assets.formats import INNER_FORMATS, LINE, record_places
-from cdc_assets.model.lake_columns import INGESTED_AT
+from cdc_assets.model.lake_columns import DELETED_AT, INGESTED_AT
 
 OPTIONAL = (
     OwnColumn(
@@ -26,6 +26,7 @@ OPTIONAL = (
         "place of the row's last change in the input: file and line, or topic, partition and offset",
     ),
     OwnColumn(INGESTED_AT, MOMENTS, "when the window of the row's last change was read"),
+    OwnColumn(DELETED_AT, MOMENTS, "when the source deleted the row, NULL for a row that it has"),
 )
 """The columns in their order, behind all others."""
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding import PLACE
+from cdc_assets.decoding.deletion_marks import reduced_with_marks
 from cdc_assets.decoding.deliveries import Deliveries
 from cdc_assets.decoding.first_images import FIRST_IMAGE, compared, noted, parted
 from cdc_assets.decoding.kinds import kind_of
@@ -61,6 +62,7 @@ from cdc_assets.formats import (
     record_places,
 )
 from cdc_assets.io.sealing import seal
+from cdc_assets.model.lake_columns import DELETED_AT
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.reports import AlikeKeys, FileStats, KeyRange, Reject, Report
 from cdc_assets.model.splits import DataFile, in_shares
@@ -235,7 +237,11 @@ def reduced(step: ApplyRows, windows: Sequence[Window], *, is_part: bool = False
         elif FIRST_IMAGE in changes.column_names:
             changes = compared(changes, step.schema)
         if changes.num_rows:
-            changes, more = kind_of(step).reduce(changes, step.schema, step.life.born_as, step.files)
+            reduce = partial(kind_of(step).reduce, schema=step.schema, table=step.life.born_as, files=step.files)
+            if DELETED_AT in step.lake_columns and step.schema.key:
+                changes, more = reduced_with_marks(changes, step, reduce, is_part=is_part)
+            else:
+                changes, more = reduce(changes)
         changes = pa.concat_tables([changes, left], promote_options="default") if left.num_rows else changes
         if step.is_import and not kind_of(step).EQUAL_ROWS:
             more = replace(more, doubled=size - changes.num_rows)

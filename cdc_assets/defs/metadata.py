@@ -31,6 +31,7 @@ from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso, seconds_between, tso_time
 from cdc_assets.model.window_metrics import WindowMetrics
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.planning.lake_columns import standing_columns
 from cdc_assets.planning.partitions import PartitionKey, life_of, limit_of
 from cdc_assets.planning.plan import Plan
 from cdc_assets.report.tables import column_type, ranges_of
@@ -152,7 +153,7 @@ def lake_table(
         return
     through = table.label.progress.tso
     schema = _schema_at(history, table.label.ddl)
-    own = mirror_columns(life.kind, source.changefeed.columns.names)
+    own = mirror_columns(life.kind, standing_columns(life, source.changefeed.columns.names, table.layout))
     metadata: dict[str, Any] = {
         "dagster/column_schema": column_schema(schema, own, unique=not life.kind),
         "dagster/column_lineage": column_lineage(history, table.label.ddl, source.changefeed.name),

@@ -28,6 +28,7 @@ compaction           small files put together without Spark, by whoever writes t
 commit               guarded, labelled commits
 layout               partitions, sort orders and properties in Iceberg's words
 lake_columns         columns of mirrors by the setting columns: added, dropped, filled with NULL
+deletion_marks       deleted rows that stay in mirrors, marked by a DDL or left out
 schema               tables created, changed, rewritten
 column_names         names of columns that no table can have
 quarantine           records that were set aside

@@ -277,9 +277,9 @@ def refuse_undated(rows: DataFrame, predicates: Iterable[Predicate], step: Chang
             raise undated_rows(str(step.life), predicate, ways_out(step.life, step.at, WAYS))
 
 
-def delete_where(target: CommitTarget, predicates: Sequence[Predicate]) -> None:
-    """Delete rows for which one of the predicates holds. As MERGE: a `DELETE FROM` may drop the label."""
-    condition = " OR ".join(f"({sql_condition(target, predicate)})" for predicate in predicates)
+def delete_where(target: CommitTarget, conditions: Sequence[str]) -> None:
+    """Delete rows for which one of the conditions holds. As MERGE: a `DELETE FROM` may drop the label."""
+    condition = " OR ".join(f"({condition})" for condition in conditions)
     target.session.sql(f"MERGE INTO {target.name} USING (SELECT 1 AS _cdc_one) ON {condition} WHEN MATCHED THEN DELETE")
 
 

@@ -24,6 +24,7 @@ from cdc_assets.lake.spark.session import quoted
 from cdc_assets.lake.staging.stage import Batch, read_batch
 from cdc_assets.lake.staging.tasks import name_of
 from cdc_assets.lake.writers import writer_of
+from cdc_assets.model.lake_columns import DELETED_AT, LIVING
 from cdc_assets.model.progress import MissingRows
 from cdc_assets.model.reports import AlikeKeys, StagedWindow
 from cdc_assets.model.steps import ApplyRows
@@ -37,6 +38,7 @@ def missing_of(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch:
     on = [key_equality(schema.column(name), place_of(schema, name)) for name in schema.key]
     on += [f"_cdc_t.{quoted(name)} BETWEEN {low} AND {high}" for name, (low, high) in sorted(batch.ranges.items())]
     on += [f"_cdc_t.{open_states} IS NULL"] if open_states else []
+    on += [f"_cdc_t.{LIVING}"] if DELETED_AT in step.lake_columns else []
     on += [f"_cdc_s.{FIRST_IMAGE} > 0"]  # else the row was deleted in the window, and what the table has is no proof
     first = f" AND {FIRST}" if FIRST in changes.columns else ""
     changes.where(f"{FIRST_IMAGE} % 2 = 0{first}").createOrReplaceTempView("needing")

@@ -19,6 +19,7 @@ from cdc_assets.lake.lake_table import KEYED_SINCE, LakeTable, parse_lives
 from cdc_assets.lake.printed_rows import make_forms
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.state import LakeState
+from cdc_assets.model.lake_columns import LIVING
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.types.printed_values import form_of
@@ -58,6 +59,8 @@ class _Check:
         self.properties = properties
         self.rows = session.name(table.identifier)
         self.mirror_rows = "" if mirror is None else session.name(mirror.identifier)
+        if mirror is not None and mirror.layout.marks_deletes:
+            self.mirror_rows = f"(SELECT * FROM {self.mirror_rows} WHERE {LIVING})"
         self.mirror_name = "" if mirror is None else str(mirror.name)
         lives = [life.column for life in parse_lives(properties)]
         self.came_back = {name for name in lives if lives.count(name) > 1}  # older changes have what they held then

@@ -236,7 +236,12 @@ def _interpret(place: str, file: MetadataFile) -> OwnedTable | None:
         missing=MissingRows(**json.loads(file.properties[MISSING])) if file.properties.get(MISSING) else None,
         gone=tuple((since, until) for since, until in json.loads(file.properties.get(GONE, "[]"))),
         repaired=int(file.properties.get(REPAIRED, -1)),
-        layout=TableLayout(file.partition, file.sort, json.loads(file.properties.get(GIVEN, "{}"))),
+        layout=TableLayout(
+            file.partition,
+            file.sort,
+            json.loads(file.properties.get(GIVEN, "{}")),
+            snapshot is not None and snapshot.marks_deletes,
+        ),
     )
     return OwnedTable(file.properties.get(CHANGEFEED, ""), lake_table)
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cdc_assets.model.lake_columns import DELETED_AT
 from cdc_assets.model.layout import Transform, transforms_of
 
 GZIP = b"\x1f\x8b"
@@ -21,12 +22,16 @@ _NO_SNAPSHOT = -1
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot: its time (ms since 1970), and its summary with the properties of its commit."""
+    """A snapshot: its time (ms since 1970), and its summary with the properties of its commit.
+
+    `marks_deletes` says that its columns are those of a table that marks deleted rows.
+    """
 
     snapshot_id: int
     parent_id: int | None
     made_ms: int
     summary: Mapping[str, str]
+    marks_deletes: bool = False
 
     def number(self, name: str) -> int | None:
         """Return a number of the summary, None if it lacks it."""
@@ -104,7 +109,12 @@ def parse_metadata_file(data: bytes) -> MetadataFile:
     if not isinstance(document, dict):
         raise ValueError("it is not a JSON object")
     current = document.get("current-snapshot-id")
-    snapshots = (_snapshot(snapshot) for snapshot in document.get("snapshots") or ())
+    marking = {
+        schema["schema-id"]
+        for schema in document.get("schemas") or ()
+        if any(column["name"] == DELETED_AT for column in schema["fields"])
+    }
+    snapshots = (_snapshot(snapshot, marking) for snapshot in document.get("snapshots") or ())
     return MetadataFile(
         document["location"],
         document.get("properties") or {},
@@ -131,6 +141,7 @@ def _transforms(document: Mapping[str, Any], kind: str, number: str, present: st
     return transforms_of(fields, names, labels) or ()
 
 
-def _snapshot(entry: Mapping[str, Any]) -> Snapshot:
-    summary = entry.get("summary") or {}
-    return Snapshot(entry["snapshot-id"], entry.get("parent-snapshot-id"), entry["timestamp-ms"], summary)
+def _snapshot(entry: Mapping[str, Any], marking: Collection[int]) -> Snapshot:
+    """Return a snapshot; `marking` are the ids of schemas of a table that marks deleted rows."""
+    summary, marks = entry.get("summary") or {}, entry.get("schema-id") in marking
+    return Snapshot(entry["snapshot-id"], entry.get("parent-snapshot-id"), entry["timestamp-ms"], summary, marks)

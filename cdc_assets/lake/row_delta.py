@@ -39,6 +39,7 @@ from pyroaring import BitMap
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.first_images import FIRST_IMAGE, unmade
 from cdc_assets.decoding.kinds import partition_column
+from cdc_assets.decoding.lake_columns import mirror_columns
 from cdc_assets.decoding.states import END_AT, END_TS, LANDED, START_AT, START_TS, tracked
 from cdc_assets.errors import LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, OP
@@ -47,6 +48,7 @@ from cdc_assets.lake.layout import layout_of_table
 from cdc_assets.lake.staging.stage import Batch
 from cdc_assets.lake.staging.storage import make_directory, storage
 from cdc_assets.lake.staging.tasks import FirstLoad, StagePlace, table_rows, write_data_files
+from cdc_assets.model.lake_columns import DELETED_AT
 from cdc_assets.model.schema import Column
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.collations import is_plain
@@ -58,7 +60,7 @@ _CHANGES, _ROWS, _FILES = 200_000, 10_000_000, 1_000
 _KEPT_BYTES = 128 << 20
 """Columns of keys that are kept in memory: the files of a table do not change."""
 
-_PLACE, _CHANGE = "_cdc_place", "_cdc_change"
+_PLACE, _CHANGE = "_cdc_row_place", "_cdc_change"
 _PUFFIN, _VECTOR = b"PFA1", b"\xd1\xd3\x39\x64"
 _ROW_POSITION = 2147483645
 """Iceberg's reserved field id of a row's position."""
@@ -82,6 +84,10 @@ class _Replaced:
     places: pl.Series
     changes: pl.Series
     before: BitMap
+
+    def only(self, mask: pl.Series) -> _Replaced | None:
+        """Return those of its rows that a mask has; None for none."""
+        return replace(self, places=self.places.filter(mask), changes=self.changes.filter(mask)) if mask.any() else None
 
 
 def row_delta_of(target: CommitTarget, step: ApplyRows, batch: Batch, io: Mapping[str, str]) -> RowDelta | None:
@@ -368,11 +374,11 @@ def _goes_on(rows: pa.Table, changes: pa.Table, track: Sequence[str], step: Appl
     return pa.chunked_array([same.to_arrow()])
 
 
-def _rows(io: Mapping[str, str], of: _Replaced, table: FirstLoad) -> pa.Table:
+def _rows(io: Mapping[str, str], of: _Replaced, table: FirstLoad, open_while: str = END_TS) -> pa.Table:
     """Return the rows of a file that are replaced, with those of the table's columns that the file has.
 
     Few of many: polars takes the values at their places out of each page, and makes no column of all rows. It does so
-    only where the condition has a column of the file, and no row that is replaced has an end.
+    only where the condition has a column of the file, and no row that is replaced has a value in `open_while`.
     """
     names = {number: name for name, (_, number, _) in table.columns.items()}
     system, path = storage(io, of.file.path)
@@ -380,9 +386,9 @@ def _rows(io: Mapping[str, str], of: _Replaced, table: FirstLoad) -> pa.Table:
         there = pq.read_schema(source)
         fields = [field for field in there if field_id(field) in names]
         kept = pa.schema([field.with_name(names[field_id(field)]) for field in fields])
-        if not {*_MOMENTS} <= {*kept.names}:
+        if not {*_MOMENTS} <= {*kept.names} and open_while == END_TS:
             raise _SparksError
-        (end,) = (field.name for field in fields if names[field_id(field)] == END_TS)
+        (end,) = (field.name for field in fields if names[field_id(field)] == open_while)
         source.seek(0)
         place = path if isinstance(system, pafs.LocalFileSystem) else source.read()
         rows = pl.scan_parquet(place, row_index_name=_PLACE, glob=False, hive_partitioning=False)
@@ -390,6 +396,38 @@ def _rows(io: Mapping[str, str], of: _Replaced, table: FirstLoad) -> pa.Table:
     if not frame.get_column(_PLACE).equals(of.places):
         raise _SparksError
     return frame.to_arrow().select([field.name for field in fields]).rename_columns(kept.names).cast(kept)
+
+
+# --- marked rows ------------------------------------------------------------------------------------------------------
+
+
+def _marked(
+    io: Mapping[str, str], changes: pa.Table, replaced: Sequence[_Replaced], step: ApplyRows, table: FirstLoad
+) -> tuple[list[pa.Table], list[_Replaced], list[_Replaced]]:
+    """Return the rows that changes delete, marked, by the columns that their files have; and which rows are replaced.
+
+    A row that was marked before stays as it is where its key is deleted. The last are the matches of living rows.
+    """
+    own, enters = [column.name for column in mirror_columns("", step.lake_columns)], pl.Series(_enters(changes))
+    marked: dict[pa.Schema, list[pa.Table]] = {}
+    left, living = list[_Replaced](), list[_Replaced]()
+    number = table.columns[DELETED_AT][1]
+    for match in replaced:
+        places = match.places.to_arrow()
+        is_living = pl.Series(pc.is_null(_columns(io, match.file.path, (number,)).column(0).take(places)))
+        comes = enters.gather(match.changes)
+        if (leaving := match.only(is_living & ~comes)) is not None:
+            rows = _rows(io, leaving, table, DELETED_AT)
+            for name in own:
+                if name not in rows.column_names:  # it was switched on after the file was written
+                    field_id = {"PARQUET:field_id": str(table.columns[name][1])}
+                    kind = changes.schema.field(name).type
+                    rows = rows.append_column(pa.field(name, kind, metadata=field_id), pa.nulls(rows.num_rows, kind))
+            rows = _with(rows, changes.take(leaving.changes.to_arrow()), {name: name for name in own})
+            marked.setdefault(rows.schema, []).append(rows)
+        left += filter(None, [match.only(is_living | comes)])
+        living += filter(None, [match.only(is_living)])
+    return [pa.concat_tables(parts) for parts in marked.values()], left, living
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -404,11 +442,14 @@ def _written(
     files: Sequence[PlannedFile],
 ) -> RowDelta:
     changes = _staged(io, step, batch)
-    replaced = _replaced(io, files, changes, step, table)
+    replaced = matched = _replaced(io, files, changes, step, table)
     if step.life.kind:
         parts = _states(io, changes, replaced, step, table)
     else:
         parts = [table_rows(changes.filter(_enters(changes)), step, table)]
+    if DELETED_AT in step.lake_columns:
+        marked, replaced, matched = _marked(io, changes, replaced, step, table)
+        parts = [*marked, *parts]
     place = StagePlace(batch.parts[0].rpartition("/")[0], io, step, table, f"-{uuid.uuid4().hex[:8]}")
     added = [file for number, rows in enumerate(parts) for file in write_data_files(place, table, rows, number)]
     vectors = _write_vectors(target, io, place.data_path(table, 0), table, replaced) if replaced else []
@@ -419,7 +460,7 @@ def _written(
     hidden = [replacement.file.vector for replacement in replaced if replacement.file.vector is not None]
     missing = None
     if batch.unmade is not None:
-        there = BitMap().union(*(BitMap(replacement.changes) for replacement in replaced))
+        there = BitMap().union(*(BitMap(match.changes) for match in matched))
         missing = unmade(changes, step, pa.array([place not in there for place in range(changes.num_rows)], pa.bool_()))
     return RowDelta([data_file(target, target.table, file) for file in added], vectors, hidden, missing)
 

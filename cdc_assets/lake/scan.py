@@ -12,8 +12,11 @@ from pyiceberg.expressions.parser import parse
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
 from pyiceberg.table import FileScanTask, StaticTable
 
+from cdc_assets.decoding.deletion_marks import living
 from cdc_assets.errors import InputError, LakeUnavailable
+from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake.failures import answering
+from cdc_assets.model.lake_columns import DELETED_AT
 
 if TYPE_CHECKING:
     from cdc_assets.lake.lake_table import LakeTable
@@ -23,10 +26,14 @@ if TYPE_CHECKING:
 class TableScan:
     """A table as of a metadata file, or a snapshot in it: its rows stay as they are, whatever is committed later.
 
+    Of a mirror that marks deleted rows these are left out, unless they are wanted `with_marked`.
+
     Raises LakeUnavailable where the warehouse does not answer, FileNotFoundError where a file was removed meanwhile.
     """
 
-    def __init__(self, state: LakeState, lake_table: LakeTable, snapshot_id: int | None = None) -> None:
+    def __init__(
+        self, state: LakeState, lake_table: LakeTable, snapshot_id: int | None = None, *, with_marked: bool = False
+    ) -> None:
         self.snapshot_id = lake_table.snapshot_id if snapshot_id is None else snapshot_id
         label = lake_table.label
         self.rows = lake_table.rows
@@ -44,6 +51,7 @@ class TableScan:
             deleted = int(counts.get("total-position-deletes", "0"))
             self.rows = int(counts["total-records"]) - deleted if "total-records" in counts else None
         self.progress, self.recipe = label.progress, label.recipe
+        self._leaves_out = DELETED_AT in self.columns and not with_marked
 
     @property
     def columns(self) -> dict[str, str]:
@@ -67,13 +75,15 @@ class TableScan:
         self, piece: FileScanTask, columns: Sequence[str], equal: Mapping[str, object] = {}, condition: str = ""
     ) -> Iterator[pa.Table]:
         """Yield the rows of a data file that fulfil a condition and have these numbers, batch by batch."""
-        scan = self._table.scan(_such_rows(equal, condition), tuple(columns), snapshot_id=self._past)
+        read = tuple(dict.fromkeys((*columns, DELETED_AT))) if self._leaves_out else tuple(columns)
+        scan = self._table.scan(_such_rows(equal, condition), read, snapshot_id=self._past)
         with answering():
             reader = ArrowScan(self._table.metadata, self._table.io, scan.projection(), scan.row_filter)
             # What PyIceberg has in public holds a whole data file at once, of several gigabytes once it is decoded.
             deletes = _read_all_delete_files(self._table.io, [piece])
             for batch in reader._record_batches_from_scan_tasks_and_deletes([piece], deletes):
-                yield pa.Table.from_batches([batch]).select(list(columns))
+                rows = pa.Table.from_batches([batch])
+                yield (living(rows) if self._leaves_out else rows).select(list(columns))
 
     def where(
         self, condition: str, columns: Sequence[str] = (), equal: Mapping[str, object] = {}
@@ -92,7 +102,12 @@ class TableScan:
             ) from gone
 
     def count(self, condition: str) -> int:
-        """Return how many rows there are in files of which all rows fulfil a condition, or none. Reads no data file."""
+        """Return how many rows there are in files of which all rows fulfil a condition, or none.
+
+        Data files are read only of a mirror that marks deleted rows.
+        """
+        if self._leaves_out:
+            return sum(rows.num_rows for rows in self.where(condition, [COMMIT_TS]))
         pieces = self.pieces(condition=condition)
         with answering():  # it reads whole Puffin files, which may have an earlier vector of a data file, too
             hidden = _read_all_delete_files(self._table.io, pieces)

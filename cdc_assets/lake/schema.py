@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from cdc_assets.ddl.kept_columns import column_lives, first_lives
+from cdc_assets.decoding.deletion_marks import marks_stay
 from cdc_assets.decoding.kinds import partition_column
 from cdc_assets.decoding.lake_columns import mirror_columns
 from cdc_assets.decoding.own_columns import OwnColumn
@@ -40,6 +41,7 @@ from cdc_assets.lake.commit import (
     refuse_undated,
     sql_condition,
 )
+from cdc_assets.lake.deletion_marks import living, mark_where, marked, marks_deletes
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import (
     CHANGEFEED,
@@ -59,6 +61,7 @@ from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.staging.installation import alike
 from cdc_assets.lake.staging.partitions import history_partition
 from cdc_assets.lake.writers import history_writer
+from cdc_assets.model.lake_columns import DELETED_AT, LIVING
 from cdc_assets.model.layout import OWN_PROPERTIES
 from cdc_assets.model.progress import Gap
 from cdc_assets.model.schema import Column, TableSchema
@@ -66,6 +69,7 @@ from cdc_assets.model.schema_changes import (
     AddColumn,
     DeleteRows,
     DropColumn,
+    Predicate,
     Rekey,
     RenameColumn,
     RetypeColumn,
@@ -199,21 +203,38 @@ def change(
     all_rows = len(some) < len(gone)
     moved = history_writer(step.life.kind).moved(target, step, rows) if rows is not None else None
     if rows is None and some and not all_rows and not target.empty:
-        refuse_undated(_rows(target), some, step)
+        refuse_undated(living(_rows(target)), some, step)
     if needs_rewrite(step) or _cuts_values(target, step):
         _rewrite(target, step, label, refuse_beside, rows)
         return
     for schema_change in step.changes:
         if isinstance(schema_change, RetypeColumn) and schema_change.approximate:
             target.session.statements.append(_guess_comment(schema_change))
+    if rows is None:
+        all_go = all_rows and not (marks_deletes(target.table) and marks_stay(step))
+        moved = None if all_go else _deleted(target, step, some, all_rows)
     publish(
         target,
         label,
-        rows=moved if rows is not None else (lambda: delete_where(target, some)) if some and not all_rows else None,
+        rows=moved,
         schema=lambda work: _alter(target, work, step),
         properties=_described(target, step),
-        delete_all=all_rows and rows is None,
+        delete_all=all_rows and rows is None and moved is None,
     )
+
+
+def _deleted(
+    target: CommitTarget, step: ChangeTable, some: Sequence[Predicate], all_rows: bool
+) -> Callable[[], None] | None:
+    """Return a function that takes rows of a mirror away, or marks them; None where none go."""
+    conditions = ["true"] if all_rows else [sql_condition(target, predicate) for predicate in some]
+    if not marks_deletes(target.table):
+        return (lambda: delete_where(target, conditions)) if conditions else None
+    if target.empty:
+        return None
+    if marks_stay(step):
+        return (lambda: mark_where(target, conditions, step.at)) if conditions else None
+    return lambda: delete_where(target, [*conditions, f"NOT {LIVING}"])
 
 
 def _described(target: CommitTarget, step: ChangeTable) -> dict[str, str]:
@@ -249,7 +270,7 @@ def _cuts_values(target: CommitTarget, step: ChangeTable) -> bool:
 
     Raises TableHeld for a value that does not fit.
     """
-    present = partition_column(step.life.kind)
+    present = partition_column(step.life.kind) or (DELETED_AT if marks_deletes(target.table) else "")
     if target.empty or _empties(step) or (step.life.kind and not present):
         return False
     rows = _rows(target).where(f"{present} IS NULL") if present else _rows(target)
@@ -444,10 +465,12 @@ def _rewrite(
         rows = history_writer(step.life.kind).rewritten(target, step, moved, rows)
     names = rows.columns
     sources = list(_sources(step, names))
+    marking = marks_deletes(target.table) and marks_stay(step)
+    rows = rows if marking else living(rows)
     for change in step.changes:
         if isinstance(change, DeleteRows) and not step.life.kind:
             gone = "true" if change.predicate is None else sql_condition(target, change.predicate)
-            rows = rows.where(f"NOT coalesce({gone}, false)")
+            rows = marked(rows, gone, step.at) if marking else rows.where(f"NOT coalesce({gone}, false)")
     converted = _converted(rows, sources, names, step.life.kind)
     properties = {"location": target.table.location(), "format-version": "3", **_described(target, step)}
     renames = {change.old: change.new for change in step.changes if isinstance(change, RenameColumn)}
@@ -537,7 +560,7 @@ def _converter(
 
 def _present(batch: pa.RecordBatch, own: Mapping[str, int], kind: str) -> pa.Array:
     """Mark the rows that the source has now; those of a history table may all be of the past."""
-    column = partition_column(kind)
+    column = partition_column(kind) or (DELETED_AT if DELETED_AT in own else "")
     return pc.is_null(batch.column(own[column])) if column else pa.repeat(pa.scalar(not kind), batch.num_rows)
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
+from cdc_assets.decoding.deletion_marks import marks_stay
 from cdc_assets.decoding.kinds import keeps_states
 from cdc_assets.decoding.lake_columns import OPTIONAL
 from cdc_assets.decoding.states import END_TS, START_TS
@@ -27,6 +28,7 @@ from cdc_assets.lake.commit import (
     refuse_undated,
     sql_condition,
 )
+from cdc_assets.lake.deletion_marks import after_exchange, living, marks_deletes
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_columns import filled, own_names
 from cdc_assets.lake.lake_table import GAP, GONE, NAME, LakeTable, format_base, parse_lives, snapshot_below
@@ -78,6 +80,7 @@ def carry_out(bench: Workbench, step: Step) -> StepResult:
             label = work.label.through_ddl(step.at, ddl)
             if isinstance(step, ChangeTable):
                 emptied = DeleteRows(None) in step.changes and not step.life.kind
+                emptied = emptied and not (work.lake_table.layout.marks_deletes and marks_stay(step))
                 label = work.label.through_ddl(step.at, ddl, step.recipe, emptied=emptied)
             _run_ddl(bench, step, work, label)
         result = bench.result(work, started)
@@ -321,7 +324,7 @@ def _mirrored(bench: Workbench, step: DdlStep, table: LakeTable, work: Work) -> 
         return None
     name = work.session.name(table.identifier)
     rows = work.session.spark.read.option("versionAsOf", str(snapshot)).table(name)
-    return rows.drop(*(column.name for column in OPTIONAL))
+    return living(rows).drop(*(column.name for column in OPTIONAL))
 
 
 def _states_before(bench: Workbench, step: DdlStep, table: LakeTable, work: Work) -> DataFrame | None:
@@ -360,7 +363,7 @@ def _exchange(bench: Workbench, step: ExchangePartition, work: Work, label: Labe
     else:
         theirs, then = snapshot_below(bench.state.file(other.metadata_location), other, step.at)
         if then.recipe.has_masks(step.masks.get(step.other, {})):
-            rows = work.session.spark.read.option("versionAsOf", str(theirs)).table(name)
+            rows = living(work.session.spark.read.option("versionAsOf", str(theirs)).table(name))
         name += f" VERSION AS OF {theirs}"
     if rows is None:
         raise TableHeld(
@@ -368,15 +371,21 @@ def _exchange(bench: Workbench, step: ExchangePartition, work: Work, label: Labe
             f"otherwise now. Read these rows anew: cdc-assets rebuild {step.other}, together with {step.life}.",
             table=str(step.life),
         )
-    split = work.session.spark.read.table(work.target.name) if step.partitioned else rows
-    refuse_undated(split, [step.predicate], step)
+    own = work.session.spark.read.table(work.target.name)
+    refuse_undated(living(own) if step.partitioned else rows, [step.predicate], step)
     rows = filled(work.target, rows).select(
         *map(quoted, (*(column.name for column in step.schema.stored), *own_names(work.target.table)))
     )
+    condition = sql_condition(work.target, step.predicate)
+    if marks_deletes(work.target.table) and step.schema.key:
+        entering, leaves = (rows, condition) if step.partitioned else (rows.where(condition), "true")
+        after = after_exchange(own, entering, leaves, step.schema, step.at)
+        statement = f"INSERT OVERWRITE {work.target.name} SELECT … FROM {name}, and rows that left it, marked"
+        publish(work.target, label, rows=lambda: overwrite(work.target, after, statement))
+        return
     if step.partitioned:
         publish(work.target, label, rows=lambda: exchange(work.target, rows, step.predicate))
         return
-    condition = sql_condition(work.target, step.predicate)
     entering = rows.where(condition)
     statement = f"INSERT OVERWRITE {work.target.name} SELECT … FROM {name} WHERE {condition}"
     publish(work.target, label, rows=lambda: overwrite(work.target, entering, statement))

@@ -33,6 +33,7 @@ from cdc_assets.lake.staging.executors import run_tasks
 from cdc_assets.lake.staging.stage import Batch
 from cdc_assets.lake.staging.tasks import name_of
 from cdc_assets.lake.workbench import Work, Workbench, refuse_revised
+from cdc_assets.model.lake_columns import DELETED_AT
 from cdc_assets.model.reports import AlikeKeys, Report, StagedWindow, StepResult
 from cdc_assets.model.steps import ApplyRows
 
@@ -84,6 +85,7 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> St
                         table=str(step.life),
                     )
                 if not step.life.kind:
+                    _refuse_otherwise_deleted(work, step)
                     work = dataclasses.replace(work, target=settled(work.target, step.lake_columns))
                 if step.layout is not None and step.layout.sort != work.lake_table.layout.sort:
                     set_order(work.session, work.target.table, step.layout)
@@ -102,7 +104,7 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> St
                     alike, passed, missing = commit_stage(work.target, label, step, staged, batch, io, mark, given)
                 if step.is_import:  # a crash in between leaves this to the next run
                     mark_incomplete(work.target, None)
-            ends = kind_of(step).ENDS
+            ends = _writes_more(step)
             result = bench.result(work, started, staged.report, 0 if ends else batch.leaving)
             before, after = work.lake_table.data_files, bench.state.last(step.life).data_files
             if (before or 0) // EVERY < (after or 0) // EVERY:
@@ -114,6 +116,20 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> St
     discard_window(bench, staged)
     entering = None if ends else batch.entering - passed
     return dataclasses.replace(result, entering=entering, alike=alike, passed_over=passed, missing=missing)
+
+
+def _writes_more(step: ApplyRows) -> bool:
+    """Return whether a window may write more rows than enter by it: those that end in it, or are marked."""
+    return kind_of(step).ENDS or DELETED_AT in step.lake_columns
+
+
+def _refuse_otherwise_deleted(work: Work, step: ApplyRows) -> None:
+    """Raise TableMoved where a mirror began to mark deleted rows, or stopped, since its window was planned."""
+    if work.lake_table.layout.marks_deletes != (DELETED_AT in step.lake_columns):
+        raise TableMoved(
+            f"{step.life} was rebuilt with another setting deletes since its window was planned. Plan again.",
+            table=str(step.life),
+        )
 
 
 def _may_lack_rows(work: Work, step: ApplyRows, records: Quarantine) -> bool:
@@ -212,13 +228,15 @@ def _rewrite(
     try:
         with bench.on(step.life) as work:
             refuse_moved(work)
+            if not step.life.kind:
+                _refuse_otherwise_deleted(work, step)
             io = bench.storage(work.lake_table)[1]
             batch = stage.read_manifest(io, staged.path) if staged.rows else Batch()
             if staged.rows:
                 commit_stage(work.target, work.label, step, staged, batch, io, mark, properties)
             elif properties:
                 publish(work.target, work.label, mark=mark, properties=properties)
-            return bench.result(work, started, staged.report, batch.leaving)
+            return bench.result(work, started, staged.report, 0 if _writes_more(step) else batch.leaving)
     except TableMoved as error:
         if not error.where.get("unsettled"):
             withdraw_window(bench, step, staged)

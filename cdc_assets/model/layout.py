@@ -1,4 +1,4 @@
-"""How the files of a lake table are laid out: partitions and order by Iceberg's transforms, and Iceberg's properties.
+"""How a lake table is laid out: partitions and order by Iceberg's transforms, Iceberg's properties, marks of deletes.
 
 A person names the column behind the transform's number, as Iceberg's SQL does: `day(created_at)`, `bucket(16, id)`.
 A column with other signs in its name stands between backquotes.
@@ -134,11 +134,15 @@ def _transform(item: re.Match[str]) -> Transform:
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """The layout of a table: its partitions, the order of rows in each file, and the properties that a person gave."""
+    """The layout of a table: its partitions, the order of rows in each file, and the properties that a person gave.
+
+    With `marks_deletes` a deleted row stays, marked in a column of its own.
+    """
 
     partition: tuple[Transform, ...] = ()
     sort: tuple[Transform, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
+    marks_deletes: bool = False
 
     @property
     def transforms(self) -> tuple[Transform, ...]:
@@ -265,30 +269,37 @@ def parquet_options(properties: Mapping[str, str]) -> dict[str, object]:
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
+EVERY_TABLE = "*"
+"""The pattern of a setting that is given without patterns."""
+
+
 @dataclass(frozen=True, slots=True)
 class LayoutRules:
     """The layouts that a person wants, by patterns of tables' names.
 
     Of partitions and of orders the most exact pattern counts that a name fits, and so it does of several values of a
-    property.
+    property. `deletes` says of tables whether their deleted rows stay, marked.
     """
 
     partition_by: Mapping[str, tuple[Transform, ...]] = field(default_factory=dict)
     sort_by: Mapping[str, tuple[Transform, ...]] = field(default_factory=dict)
     properties: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    deletes: Mapping[str, bool] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.partition_by or self.sort_by or self.properties)
+        return bool(self.partition_by or self.sort_by or self.properties or self.deletes)
 
     def of(self, name: TableId) -> TableLayout:
         """Return the layout of a table of that name."""
         partition, sort = (_fitting(some, name) for some in (self.partition_by, self.sort_by))
         merged = {key: value for given in _fitting(self.properties, name) for key, value in given.items()}
-        return TableLayout(partition[-1] if partition else (), sort[-1] if sort else (), merged)
+        marks = _fitting(self.deletes, name)[-1:] == [True]
+        return TableLayout(partition[-1] if partition else (), sort[-1] if sort else (), merged, marks)
 
     def unmatched(self, names: Iterable[TableId]) -> tuple[str, ...]:
         """Return the patterns that none of the names fits."""
-        patterns = dict.fromkeys((*self.partition_by, *self.sort_by, *self.properties))
+        patterns = dict.fromkeys((*self.partition_by, *self.sort_by, *self.properties, *self.deletes))
+        patterns.pop(EVERY_TABLE, None)
         known = [str(name) for name in names]
         return tuple(pattern for pattern in patterns if not any(fits_pattern(name, pattern) for name in known))
 

@@ -29,7 +29,7 @@ class CreateTable:
     until then it lacks those. A table may begin later than others of its source table: at the position `begun`.
     `recipe` has the masks that its columns are made for. `lives` say when the source had which columns, if it did not
     have all from the start. `layout` is how its files are laid out. `lake_columns` are the columns that it has by the
-    setting `columns`.
+    settings `columns` and `deletes`.
     """
 
     life: Life
@@ -188,7 +188,7 @@ class ApplyRows:
     layout: TableLayout | None = field(default=None, hash=False)
     """The layout whose order and properties the table gets with the window; None where it has them."""
     lake_columns: tuple[str, ...] = field(default=(), hash=False)
-    """The columns that a mirror has by the setting `columns`."""
+    """The columns that a mirror has by the settings `columns` and `deletes`."""
 
     def __hash__(self) -> int:
         return hash((self.life, self.lo, self.hi))

@@ -20,6 +20,7 @@ from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import REBUILD, REPAIR, REPLAY, parse_lives
 from cdc_assets.model.cuts import Cut
 from cdc_assets.model.gaps import TableCondition, lacking_text
+from cdc_assets.model.lake_columns import LIVING
 from cdc_assets.model.progress import Life, Phase, Whole
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.operations.engines import connections, snapshot_statements
@@ -234,7 +235,9 @@ def _table(
             begins = min((past_state.position for past_state in standing), default=life.version)
             reason = f"its states begin at {begins} ({tso_time(begins)})"
             return AsOfTable(*shown, None, None, "", False, reason, {})
-        condition = _open_at(best.position) if life.kind == "scd2" else ""
+        snapshot = state.file(table.metadata_location).snapshots.get(best.snapshot_id)
+        condition = LIVING if snapshot is not None and snapshot.marks_deletes else ""
+        condition = _open_at(best.position) if life.kind == "scd2" else condition
         read = snapshot_statements(
             state.settings, table.identifier, table.metadata_location, best.snapshot_id, condition
         )

@@ -154,7 +154,7 @@ def _quoted(name: str) -> str:
 
 def _rows(state: LakeState, table: LakeTable) -> tuple[pa.Schema, Iterator[pa.Table]]:
     """Return the Arrow schema of a table, and its rows piece by piece."""
-    scan = TableScan(state, table)
+    scan = TableScan(state, table, with_marked=True)  # as any other reader has them
     schema = scan.schema(list(scan.columns))
     pieces = scan.where("") if table.snapshot_id is not None else iter(())
     return schema, (piece.cast(schema) for piece in pieces)

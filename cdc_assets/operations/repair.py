@@ -36,6 +36,7 @@ from cdc_assets.operations.log_rows import LEAVES
 from cdc_assets.pipeline.exactness import deficits_at
 from cdc_assets.pipeline.journal import Journal
 from cdc_assets.planning.kinds import rule_of
+from cdc_assets.planning.lake_columns import standing_columns
 from cdc_assets.types.mysql_types import arrow_type
 
 if TYPE_CHECKING:
@@ -164,9 +165,9 @@ def _step(pipeline: Pipeline, plan: Plan, history: TableHistory, at: Tso) -> App
         source = plan.history.lives[life.source]
         rule = rule_of(pipeline.settings.history_rules, source.last_name or life.born_as)
     schema = history.schema.in_lake
-    lake_columns = () if life.kind else pipeline.settings.columns.names
-    ddl = plan.applied[life].ddl
-    return ApplyRows(life, at, at, (), {}, schema, ddl, (), history=rule, lake_columns=lake_columns)
+    state = plan.applied[life]
+    columns = standing_columns(life, pipeline.settings.columns.names, state.layout)
+    return ApplyRows(life, at, at, (), {}, schema, state.ddl, (), history=rule, lake_columns=columns)
 
 
 def _images(step: ApplyRows, unequal: UnequalRows, place: str) -> pa.Table:

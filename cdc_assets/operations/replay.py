@@ -11,6 +11,7 @@ from cdc_assets.decoding.keyed_rows import RecordReplay
 from cdc_assets.decoding.kinds import history_kind
 from cdc_assets.errors import CdcError, InputError, Retryable, TableHeld
 from cdc_assets.model.kinds import NOT_ASKED_FOR
+from cdc_assets.model.lake_columns import DELETED_AT
 from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.quarantine import OPEN, QuarantinedRow
 from cdc_assets.model.reports import FileStats
@@ -25,6 +26,7 @@ from cdc_assets.operations.named import is_called
 from cdc_assets.pipeline.pipeline import looking_again
 from cdc_assets.pipeline.replay import ReplayRequest, plan_replay
 from cdc_assets.planning.kinds import rule_of
+from cdc_assets.planning.lake_columns import standing_columns
 from cdc_assets.planning.plan import number_sequence
 
 if TYPE_CHECKING:
@@ -114,7 +116,7 @@ def _plan_replay(pipeline: Pipeline, rows: Sequence[QuarantinedRow], applied: Ap
     _refuse_gone(life, {row.file for row in rows}, before, lo, listing)
     known = tuple(file for file in listing.schema_files if file.version <= applied.ddl)
     past = replace(listing, schema_files=known, checkpoint=through)
-    begun = AppliedState(Progress(lo, Phase.ROWS), lo, applied.name, base=applied.base)
+    begun = AppliedState(Progress(lo, Phase.ROWS), lo, applied.name, base=applied.base, layout=applied.layout)
     planned = plan_replay(pipeline, ReplayRequest(past, {}, begins={life: begun}))
     table = _living(planned, life, lo)
     if rules.recipes is not None:
@@ -128,7 +130,7 @@ def _plan_replay(pipeline: Pipeline, rows: Sequence[QuarantinedRow], applied: Ap
     _refuse_lost(life, max((listing.gone.get(name, 0) for name, _, _ in source.names), default=0), lo)
     rule = rule_of(rules.kinds, source.last_name or life.born_as) if life.kind else None
     frame = ApplyRows(life, lo, through, (), {}, table.schema.in_lake, applied.ddl, (), numbers, history=rule)
-    frame = replace(frame, lake_columns=() if life.kind else rules.lake_columns)
+    frame = replace(frame, lake_columns=standing_columns(life, rules.lake_columns, applied.layout))
     changed = _changed_since(targets, before, listing)
     return RecordReplay(frame, steps, targets, changed, alone=lo < applied.forgotten)
 
@@ -224,8 +226,10 @@ def _refuse_changes(life: Life, steps: Sequence[ApplyRows | ChangeTable], schema
     changes = [step for step in steps if isinstance(step, ChangeTable) and step.changes]
     windows = [step for step in steps if isinstance(step, ApplyRows)]
     unordered = any(step.positions is not None for step in windows)
+    marks = any(DELETED_AT in step.lake_columns for step in windows)
     for step in changes:
         ends = life.kind and history_kind(life.kind).PARTITION and any(map(_moves_rows, step.changes))
+        ends = ends or (marks and any(isinstance(change, DeleteRows) for change in step.changes))
         if not schema.key or unordered or ends or any(isinstance(change, Rekey) for change in step.changes):
             raise _not_carried(life, step.at)
 

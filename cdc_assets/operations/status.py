@@ -180,6 +180,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
                 tuple(dict.fromkeys(decision.text for decision in forgotten if decision.is_of(table.life, table.name))),
                 table.life in gaps and gaps[table.life][0].accepted,
                 table.points[-1][0] if table.points else None,
+                table.life in known and known[table.life].layout.marks_deletes,
             )
             for table in tables
         ]

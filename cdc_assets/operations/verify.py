@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from cdc_assets.decoding.lake_columns import mirror_columns
+from cdc_assets.decoding.kinds import own_columns
+from cdc_assets.decoding.lake_columns import OPTIONAL
 from cdc_assets.errors import BadSettings, BucketMissing, CdcError, SetupError
 from cdc_assets.formats import NOT_WRITTEN
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, REPAIRED, EqualRange, TableComparison
 from cdc_assets.model.cuts import Cut
 from cdc_assets.model.dumps import Dump, DumpTable, RowCondition
-from cdc_assets.model.lake_columns import LAKE_COLUMNS
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.recipe import ExcludedKeys
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -738,7 +738,7 @@ class _Columns:
                 else:
                     self._differs(column.name, "is in the source and not in the lake")
         own = {column.name for column in feed.stored}
-        own |= {column.name for column in mirror_columns("", LAKE_COLUMNS.values())}
+        own |= {column.name for column in (*own_columns(""), *OPTIONAL)}
         for name in lake:
             if name not in own:
                 self._differs(name, "is in the lake and not in the source")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from cdc_assets.model.findings import Finding, Severity
+from cdc_assets.model.lake_columns import DELETED_AT, LIVING
 from cdc_assets.model.layout import LayoutRules, TableLayout
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.schema import TableSchema
@@ -29,29 +30,37 @@ class Layouts:
     rules: LayoutRules = field(default_factory=LayoutRules)
 
     def of(self, table: TableHistory) -> TableLayout:
-        """Return the layout that a table is to have, by its newest name. Partitions and orders are for mirrors."""
+        """Return the layout that a table is to have, by its newest name; a history table has properties alone."""
         layout = self.rules.of(table.last_name or table.life.born_as)
         return TableLayout(properties=layout.properties) if table.life.kind else layout
 
     def at(self, table: TableHistory, schema: TableSchema, position: Tso) -> TableLayout:
         """Return the layout that a table can have with its columns of then, which may have had other names."""
         layout, types = self._former(table, position), _types(schema)
+        layout = replace(layout, marks_deletes=layout.marks_deletes and bool(schema.key))
         return layout.without([transform for transform in layout.transforms if layout.only(transform).misfit(types)])
 
     def carried_out(self, steps: Iterable[Step], table: TableHistory, state: AppliedState | None) -> Iterator[Step]:
         """Yield the steps of a table with the layout that it is created with, or the order and properties that it gets.
 
-        A table that the settings give no order keeps its own.
+        A table that the settings give no order keeps its own, and so does each table the way of its deletes.
         """
         changed = state is not None and self._is_changed(table, state)
+        marks = state is not None and state.layout.marks_deletes
         for step in steps:
-            if isinstance(step, CreateTable) and self.rules:
-                yield replace(step, layout=self.at(table, step.schema, step.ddl))
-            elif isinstance(step, ApplyRows) and changed:
-                changed = False
+            if isinstance(step, CreateTable) and (self.rules or marks):
                 layout = self.at(table, step.schema, step.ddl)
-                is_whole = len(layout.sort) == len(self.of(table).sort)
-                yield replace(step, layout=layout if is_whole else replace(layout, sort=()))
+                marks = layout.marks_deletes if state is None else marks
+                layout = replace(layout, marks_deletes=marks)
+                yield replace(step, layout=layout, lake_columns=(DELETED_AT,) if marks else ())
+            elif isinstance(step, ApplyRows) and (changed or marks):
+                step = replace(step, lake_columns=(DELETED_AT,)) if marks else step
+                if changed:
+                    changed = False
+                    layout = self.at(table, step.schema, step.ddl)
+                    is_whole = len(layout.sort) == len(self.of(table).sort)
+                    step = replace(step, layout=layout if is_whole else replace(layout, sort=()))
+                yield step
             else:
                 yield step
 
@@ -123,13 +132,38 @@ class Layouts:
                 )
                 detail = f"it has {state.layout}, and is to have {wanted}"
                 yield Finding("layout", Severity.WARNING, str(table.name), sentence, detail)
+        for life, table in history.lives.items():
+            if not life.kind and table.name is not None:
+                yield from self._mark_findings(table, applied.get(life))
         names = [table.last_name or life.born_as for life, table in {**sources, **history.lives}.items()]
         for pattern in self.rules.unmatched(names):
             sentence = (
-                "patterns of the settings partition_by, sort_by and table_properties fit the name of no table. Correct "
-                "them, or take them out."
+                "patterns of the settings partition_by, sort_by, table_properties and deletes fit the name of no "
+                "table. Correct them, or take them out."
             )
             yield Finding("layout", Severity.WARNING, "", sentence, pattern)
+
+    def _mark_findings(self, table: TableHistory, state: AppliedState | None) -> Iterator[Finding]:
+        """Yield where deletes of a table do otherwise than the setting says; one that is new has no state."""
+        wanted, keyed, sentence = self.of(table).marks_deletes, bool(table.schema.key), ""
+        marks = wanted if state is None or state.name is None else state.layout.marks_deletes
+        if wanted and not keyed:
+            sentence = (
+                "the setting deletes asks for soft deletes, and the table has no key, so its deleted rows go. Name "
+                "columns that identify a row in the setting keys and rebuild it, or give its name the value hard."
+            )
+        elif wanted and not marks:
+            sentence = (
+                "the setting deletes asks for soft deletes, and the table was made without: its deleted rows go until "
+                "it is written anew: cdc-assets rebuild TABLE."
+            )
+        elif marks and not wanted:
+            sentence = (
+                f"the setting deletes does not ask for soft deletes any more, and the table goes on with them: readers "
+                f"need {LIVING} until it is written anew: cdc-assets rebuild TABLE."
+            )
+        if sentence:
+            yield Finding("layout", Severity.WARNING, str(table.name), sentence)
 
     def _former(self, table: TableHistory, position: Tso) -> TableLayout:
         """Return the layout that a table is to have by the names that its columns had at a position."""

@@ -22,7 +22,7 @@ _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 """Signs that the text format escapes in the value of a label."""
 
 METRICS = {
-    "table_rows": "Rows of the table, from its newest snapshot.",
+    "table_rows": "Rows of the table, marked ones too, from its newest snapshot.",
     "table_applied_timestamp_seconds": "Time of the position through which the table is applied.",
     "table_checkpoint_timestamp_seconds": "Time of the newest checkpoint that was seen for the table.",
     "table_behind_checkpoint_seconds": "Time from the applied position to the newest checkpoint seen.",

@@ -78,6 +78,7 @@ class TableStatus:
     it. `forecast` says when it will have caught up, `unfinished` of which rows it is not known that they are forgotten.
     `kept_out` says, by decision, how many forgotten keys stay out. `accepted` says that a person let an incomplete
     table go on as it is. `advanced_at` is the end of the newest run that brought it forward, in seconds since 1970.
+    With `marks_deletes` deleted rows are among `rows`, marked.
     """
 
     changefeed: str
@@ -105,6 +106,7 @@ class TableStatus:
     kept_out: tuple[str, ...] = ()
     accepted: bool = False
     advanced_at: float | None = None
+    marks_deletes: bool = False
 
     @property
     def left_out(self) -> tuple[str, ...]:

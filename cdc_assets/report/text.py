@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdc_assets.model.findings import INCOMPLETE
+from cdc_assets.model.lake_columns import LIVING
 from cdc_assets.model.progress import State
 from cdc_assets.model.tso import tso_time
 from cdc_assets.model.window_metrics import LAG_HEADS, LANDED_LAG_HEADS, lag_cells
@@ -189,6 +190,8 @@ def status_lines(rows: Sequence[TableStatus], landed: Collection[str] | None = N
     for row in rows:
         if row.left_out:
             yield f"left out of {row.table} on purpose: {'; '.join(row.left_out)}"
+        if row.marks_deletes:
+            yield f"{row.table} keeps deleted rows, counted here: those of the source are WHERE {LIVING}"
         if row.miscounted:
             yield f"rows do not add up: {row.table}: {row.miscounted}"
         if row.unfinished:

@@ -37,7 +37,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.settings.initial import InitialSettings
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.settings.lake_columns import ColumnSettings
-from cdc_assets.settings.layout import PropertyValue, Transforms
+from cdc_assets.settings.layout import Deletes, PropertyValue, Transforms
 from cdc_assets.settings.model import Model, Zone, merged, resolved
 from cdc_assets.settings.privacy import MaskSettings, key_of, mask_of
 from cdc_assets.settings.sections import (
@@ -183,6 +183,17 @@ class ChangefeedSettings(Model):
         description=(
             "Columns that mirrors get with their next window, NULL in rows that did not change since. Switched off, "
             "they are dropped with the next window."
+        ),
+    )
+    deletes: Deletes = Field(
+        default_factory=dict,
+        description=(
+            "`soft`, or `soft` and `hard` by pattern (the most exact one counts): in mirrors with a key a row that the "
+            "source deletes stays, with the time of that in `_cdc_deleted_at`; so do those that TRUNCATE or dropped "
+            "partitions delete. A row that comes again has NULL there. Queries have to say `WHERE _cdc_deleted_at IS "
+            "NULL`. A DDL that changes the key removes marked rows. A table gets the column when it is made; one that "
+            "stands goes on as it is until `cdc-assets rebuild`. In tables without a key, logs and tables of states "
+            "nothing is marked."
         ),
     )
     history: dict[str, str | list[str] | dict[str, Any]] = Field(
@@ -450,7 +461,8 @@ class ChangefeedSettings(Model):
     @property
     def layouts(self) -> LayoutRules:
         """The layouts that tables of the lake are to have."""
-        return LayoutRules(self.partition_by, self.sort_by, self.table_properties)
+        deletes = {pattern: how == "soft" for pattern, how in self.deletes.items()}
+        return LayoutRules(self.partition_by, self.sort_by, self.table_properties, deletes)
 
     @property
     def uri(self) -> str:

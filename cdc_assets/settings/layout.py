@@ -1,12 +1,12 @@
-"""Types of the settings about layouts: lists of transforms, and values of Iceberg's properties."""
+"""Types of the settings about layouts: lists of transforms, values of Iceberg's properties, what a delete does."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, PlainSerializer
 
-from cdc_assets.model.layout import Transform, parse_transforms
+from cdc_assets.model.layout import EVERY_TABLE, Transform, parse_transforms
 
 
 def _transforms(given: Any) -> Any:
@@ -36,3 +36,9 @@ Transforms = Annotated[
 
 PropertyValue = Annotated[str, BeforeValidator(_value)]
 """A property's value as text; numbers, true and false are taken as Iceberg writes them."""
+
+Deletes = Annotated[
+    dict[str, Literal["soft", "hard"]],
+    BeforeValidator(lambda given: {EVERY_TABLE: given} if isinstance(given, str) else given),
+]
+"""What a delete does to rows of mirrors, by pattern; one word counts for all."""

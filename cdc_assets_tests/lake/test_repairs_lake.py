@@ -17,6 +17,7 @@ from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.folding import differences
 from cdc_assets_tests.keyed_feed import KEYS, PRIVACY, VALUES, Mended, name_of
 from cdc_assets_tests.kills import Killed, Trap, trapped
+from cdc_assets_tests.marked_rows import source_rows
 from cdc_assets_tests.states import state_differences
 
 pytestmark = pytest.mark.timeout(900)
@@ -56,8 +57,7 @@ class Iceberg(Mended):
                 yield from state_differences(rows, (), mirror)
 
     def read(self, table: Any) -> pa.Table:
-        rows: pa.Table = self.lake.state.catalog.load_table(table.identifier).scan().to_arrow()
-        return rows
+        return source_rows(self.lake.state.catalog.load_table(table.identifier).scan().to_arrow())
 
 
 def check(mended: Iceberg) -> None:
@@ -84,18 +84,20 @@ def go_on(mended: Iceberg) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tables", "history"),
+    ("tables", "history", "deletes"),
     [
-        pytest.param(["folded"], "log", id="folded"),
-        pytest.param(list(KEYS), "log", id="all with logs", marks=pytest.mark.soak),
-        pytest.param(["whole", "folded", "floating"], "scd2", id="all with states", marks=pytest.mark.soak),
+        pytest.param(["folded"], "log", {}, id="folded"),
+        pytest.param(["folded"], "scd2", "soft", id="folded with marks"),
+        pytest.param(list(KEYS), "log", {}, id="all with logs", marks=pytest.mark.soak),
+        pytest.param(["whole", "folded", "floating"], "scd2", {}, id="all with states", marks=pytest.mark.soak),
+        pytest.param(list(KEYS), "log", "soft", id="all with marks", marks=pytest.mark.soak),
     ],
 )
 def test_tables_of_every_key_are_repaired_with_their_history_and_go_on(
-    tables: list[str], history: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tables: list[str], history: str, deletes: Any, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MASK_KEY", "of a test")
-    mended = Iceberg(tmp_path, spark, tables, privacy=PRIVACY, history={"*.*": history})
+    mended = Iceberg(tmp_path, spark, tables, privacy=PRIVACY, history={"*.*": history}, deletes=deletes)
     mended.differ()
     mended.double()
     check(mended)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from cdc_assets.decoding.moved import BASE
 from cdc_assets.decoding.patches import lost_row
-from cdc_assets.formats import OP, UNCHANGED, Op
+from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op
 from cdc_assets.lake.commit import CommitTarget, overwrite
+from cdc_assets.lake.deletion_marks import marks_deletes
 from cdc_assets.lake.key_matching import key_equality, key_expression, place_of, text_literal
 from cdc_assets.lake.lake_columns import own_names
 from cdc_assets.lake.spark.session import quoted
 from cdc_assets.lake.staging.stage import Batch
+from cdc_assets.model.lake_columns import DELETED_AT, LIVING
 from cdc_assets.model.reports import AlikeKeys
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows
@@ -60,7 +62,7 @@ def alike_keys(target: CommitTarget, changes: Callable[[], DataFrame], schema: T
     on = " AND ".join(key_equality(column, theirs) for column, _, theirs in columns)
     places = ", ".join(theirs for _, _, theirs in columns)
     row = target.session.spark.sql(
-        f"SELECT count(*), min(struct({places})) FROM {target.name} _cdc_t JOIN new_keys _cdc_s ON {on} "
+        f"SELECT count(*), min(struct({places})) FROM {_living(target)} _cdc_t JOIN new_keys _cdc_s ON {on} "
         f"WHERE {' OR '.join(differ)}"
     ).head()
     return AlikeKeys.such_as(row[0], row[1]) if row is not None and row[0] else AlikeKeys()
@@ -88,7 +90,7 @@ def _with_bases(target: CommitTarget, changes: DataFrame, schema: TableSchema) -
         f"CASE WHEN _cdc_s.{BASE} IS NULL OR NOT coalesce({made}, false) THEN _cdc_s.{UNCHANGED} END AS {UNCHANGED}, "
         f"_cdc_s.{BASE}, "
         f"{', '.join(values)} FROM moved _cdc_s "
-        f"LEFT JOIN (SELECT *, true AS {_FOUND} FROM {target.name}) _cdc_b ON {on}"
+        f"LEFT JOIN (SELECT *, true AS {_FOUND} FROM {_living(target)}) _cdc_b ON {on}"
     )
 
 
@@ -99,7 +101,7 @@ def _without_row(target: CommitTarget, changes: DataFrame, step: ApplyRows, batc
     on = " AND ".join(key_equality(schema.column(name), place_of(schema, name)) for name in schema.key)
     key = ", ".join(place_of(schema, name) for name in schema.key)
     base = f"_cdc_s.{BASE} IS NOT NULL OR " if batch.bases else ""
-    there = "" if target.empty else f"WHERE {base}NOT EXISTS (SELECT 1 FROM {target.name} _cdc_t WHERE {on})"
+    there = "" if target.empty else f"WHERE {base}NOT EXISTS (SELECT 1 FROM {_living(target)} _cdc_t WHERE {on})"
     groups = target.session.spark.sql(
         f"SELECT {OP}, count(*), min(struct({key})) FROM patches _cdc_s {there} GROUP BY {OP}"
     ).collect()
@@ -122,16 +124,22 @@ def _on(schema: TableSchema, batch: Batch) -> list[str]:
 
 
 def _replace(target: CommitTarget, changes: DataFrame, schema: TableSchema, batch: Batch) -> None:
-    """Let the row of each change be the only one of its key, however many the table has: every one of them leaves."""
+    """Let the row of each change be the only one of its key, however many the table has: every one of them leaves.
+
+    In a table that marks deleted rows those of a key that leaves are marked.
+    """
     changes.createOrReplaceTempView("changes")
     own = own_names(target.table)
     columns = [*(quoted(column.name) for column in schema.stored), *own]
     listed = ", ".join([*(f"c{position}" for position in range(len(schema.stored))), *own])
     values = ", ".join(f"_cdc_s.{place}" for place in listed.split(", "))
+    leaving = "WHEN MATCHED THEN DELETE"
+    if DELETED_AT in own:
+        leaving = f"{_marking(own, f'_cdc_s.{OP} < 0')} WHEN MATCHED AND _cdc_s.{OP} > 0 THEN DELETE"
     target.session.sql(
-        f"MERGE INTO {target.name} _cdc_t USING (SELECT true AS {_LEAVES}, {listed} FROM changes UNION ALL "
-        f"SELECT false, {listed} FROM changes WHERE {OP} IN {_MAKE_ROWS}) _cdc_s "
-        f"ON {' AND '.join([f'_cdc_s.{_LEAVES}', *_on(schema, batch)])} WHEN MATCHED THEN DELETE "
+        f"MERGE INTO {target.name} _cdc_t USING (SELECT true AS {_LEAVES}, {OP}, {listed} FROM changes UNION ALL "
+        f"SELECT false, {OP}, {listed} FROM changes WHERE {OP} IN {_MAKE_ROWS}) _cdc_s "
+        f"ON {' AND '.join([f'_cdc_s.{_LEAVES}', *_on(schema, batch)])} {leaving} "
         f"WHEN NOT MATCHED AND NOT _cdc_s.{_LEAVES} THEN INSERT ({', '.join(columns)}) VALUES ({values})"
     )
 
@@ -139,25 +147,44 @@ def _replace(target: CommitTarget, changes: DataFrame, schema: TableSchema, batc
 def _merge(target: CommitTarget, changes: DataFrame, schema: TableSchema, batch: Batch) -> None:
     """MERGE reduced changes, whose columns are `c0`, `c1`, … in table order beside OP and the lake's own.
 
-    A column that a patch leaves out keeps the table's value.
+    A column that a patch leaves out keeps the table's value; what a marked row has is no value of the source.
     """
     changes.createOrReplaceTempView("changes")
     columns = [column.name for column in schema.stored]
     places = {name: f"_cdc_s.c{position}" for position, name in enumerate(columns)}
-    values = dict(places)
+    values, own = dict(places), own_names(target.table)
+    alive = f" AND _cdc_t.{LIVING}" if DELETED_AT in own else ""
     if batch.patches:
         for name in set(columns) - set(schema.key):
-            same = f"coalesce(array_contains(_cdc_s.{UNCHANGED}, {text_literal(name)}), false)"
+            same = f"coalesce(array_contains(_cdc_s.{UNCHANGED}, {text_literal(name)}), false){alive}"
             values[name] = f"CASE WHEN {same} THEN _cdc_t.{quoted(name)} ELSE {places[name]} END"
     left = f" OR (_cdc_s.{OP} = {int(Op.PATCH)} AND _cdc_s.{BASE} IS NOT NULL)" if batch.bases else ""
-    own = own_names(target.table)
+    gone = f"(_cdc_s.{OP} < 0{left})"
     sets = [f"_cdc_t.{quoted(name)} = {values[name]}" for name in columns]
     sets += [f"_cdc_t.{name} = _cdc_s.{name}" for name in own]
+    matched = f"WHEN MATCHED AND {gone} THEN DELETE WHEN MATCHED"
+    if alive:  # a patch that needs a row is passed over where that is marked
+        passed = f"(_cdc_s.{OP} = {int(Op.PATCH)} AND NOT _cdc_t.{LIVING})"
+        matched = f"{_marking(own, gone)} WHEN MATCHED AND NOT ({gone} OR {passed})"
     target.session.sql(
         f"MERGE INTO {target.name} _cdc_t USING changes _cdc_s ON {' AND '.join(_on(schema, batch))} "
-        f"WHEN MATCHED AND (_cdc_s.{OP} < 0{left}) THEN DELETE "
-        f"WHEN MATCHED THEN UPDATE SET {', '.join(sets)} "
+        f"{matched} THEN UPDATE SET {', '.join(sets)} "
         f"WHEN NOT MATCHED AND _cdc_s.{OP} IN {_MAKE_ROWS} "
         f"THEN INSERT ({', '.join([*map(quoted, columns), *own])}) "
         f"VALUES ({', '.join([*places.values(), *(f'_cdc_s.{name}' for name in own)])})"
     )
+
+
+def _living(target: CommitTarget) -> str:
+    """Return what a query reads the source's rows of a mirror from."""
+    if not marks_deletes(target.table):
+        return target.name
+    return f"(SELECT * FROM {target.name} WHERE {LIVING})"
+
+
+def _marking(own: Sequence[str], condition: str) -> str:
+    """Return the clause of a MERGE that marks the living row of a change that fulfils a condition."""
+    moment = f"timestamp_millis(shiftright(_cdc_s.{COMMIT_TS}, 18)), current_timestamp()"
+    sets = {name: f"_cdc_s.{name}" for name in own} | {DELETED_AT: f"coalesce(_cdc_s.{DELETED_AT}, {moment})"}
+    listed = ", ".join(f"_cdc_t.{name} = {value}" for name, value in sets.items())
+    return f"WHEN MATCHED AND {condition} AND _cdc_t.{LIVING} THEN UPDATE SET {listed}"

@@ -1,0 +1,180 @@
+"""Mirrors that mark deleted rows: the living ones are the source's, the others those that it deleted last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from cdc_assets.formats import FORMATS
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.lake_columns import DELETED_AT
+from cdc_assets.pipeline.outcome import Outcome
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.sources import SCHEMES
+from cdc_assets_tests.alterations import Picks
+from cdc_assets_tests.connector_writer import URI
+from cdc_assets_tests.connector_writer import Source as ConnectorSource
+from cdc_assets_tests.generated import Feed, Generated, each_history, feeds, how_many
+from cdc_assets_tests.lake_contents import contents_of
+from cdc_assets_tests.landing.test_barriers import Lines, feed_of
+from cdc_assets_tests.landing.test_generated_connectors import TABLE, held
+from cdc_assets_tests.landing.test_generated_topics import any_history, any_style
+from cdc_assets_tests.marked_rows import MarkingLake, mark_differences, marked_rows
+from cdc_assets_tests.message_writer import marks
+from cdc_assets_tests.patched import schema_files, send
+from cdc_assets_tests.pipeline.test_patched_states import any_history as any_patched_history
+from cdc_assets_tests.record_feed.source import FEEDS, Records
+from cdc_assets_tests.source import Contents, Ddl, Source, Transaction
+from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
+from cdc_assets_tests.writer import Publication, Style
+
+SOFT: dict[str, Any] = {"deletes": "soft"}
+
+
+def faults(feed: Feed, source: Source, publication: Publication) -> list[str]:
+    """Apply a publication, and say what of its mirrors is wrong afterwards."""
+    outcome = feed.apply(publication)
+    found = [f"{t.life} is {t.state}: {t.reason}" for t in outcome.tables if t.state == "held" and not t.life.kind]
+    found += [f"{t.life} failed: {t.reason}" for t in outcome.tables if t.state == "failed"]
+    expected, actual = source.contents(publication.shown), feed.contents
+    found += [
+        f"{name}: {actual.get(name)}, expected {wanted}"
+        for name, wanted in expected.items()
+        if actual.get(name) != wanted
+    ]
+    return [*found, *mark_differences(feed.lake)]
+
+
+@how_many(6, 3000)
+def test_rows_of_generated_histories_are_those_of_the_source_and_deleted_ones_are_marked(
+    count: int, tomls: Mapping[str, Path]
+) -> None:
+    marked = 0
+
+    def check(generated: Generated) -> None:
+        nonlocal marked
+        source, style = generated.source, generated.style
+        with feeds(style, tomls[style.rendering], **SOFT, history={"*.*": ["scd2"]}) as (often, once):
+            often.lake, once.lake = MarkingLake(), MarkingLake()
+            for publication in generated.publications():
+                assert faults(often, source, publication) == [], publication.checkpoint
+            assert faults(once, source, publication) == [], "in one go"
+            keeping = [table.rows for table in often.lake.tables.values() if DELETED_AT in table.rows.column_names]
+            marked += sum(marked_rows(rows).num_rows for rows in keeping)
+
+    each_history(count, check)
+    assert marked
+
+
+# --- feeds of other kinds ---------------------------------------------------------------------------------------------
+
+
+def row_faults(lake: MarkingLake, expected: Contents, outcome: Outcome) -> list[str]:
+    """Say what is wrong with the mirrors of a lake after a run."""
+    found = [f"{t.life}: {t.reason}" for t in outcome.tables if t.reason and "no key" not in t.reason]
+    mirrors = {t.name for life, t in lake.tables.items() if t.name is not None and not life.kind}
+    actual = {name: contents_of(lake.read(name)) for name in mirrors}
+    if actual != expected:
+        found.append(f"mirrors are {actual}, expected {expected}")
+    return [*found, *mark_differences(lake)]
+
+
+@pytest.mark.parametrize("seed", [pytest.param(n, marks=() if n < 3 else pytest.mark.soak) for n in range(400)])
+def test_changes_that_leave_columns_out_mark_rows_with_all_of_their_values(
+    seed: int, tomls: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SCHEMES, "records", "cdc_assets_tests.record_feed")
+    monkeypatch.setitem(FORMATS, "records", "cdc_assets_tests.record_feed")
+    random = Random(seed)
+    source, style, records = any_patched_history(random), Style("csv", new=True), Records()
+    written = Feed(style, tomls["csv"])
+    files = schema_files(source, written, style)
+    written.close()
+    monkeypatch.setitem(FEEDS, "records://soft", records)
+    settings = ChangefeedSettings(sink_uri=SecretStr("records://soft"), name="p", **SOFT, history={"*.*": "scd2"})
+    lakes = [(MarkingLake(), Ledger("sqlite://")) for _ in range(2)]
+
+    def faults_of(number: int, shown: int) -> list[str]:
+        lake, ledger = lakes[number]
+        outcome = Pipeline(settings, settings.open_source(), lake, ledger).apply()
+        return row_faults(lake, source.contents(shown), outcome)
+
+    print(source.script)
+    for event in source.log:
+        records.schema_files += [one for one in files if one.version == event.ts]
+        if isinstance(event, Transaction):
+            send(event, files, records, random, moving=False)
+        if random.random() < 0.3:
+            records.fence = event.ts
+            assert faults_of(0, event.ts) == [], event.ts
+    records.fence = source.log[-1].ts
+    assert faults_of(0, records.fence) == []
+    assert faults_of(1, records.fence) == [], "in one go"
+
+
+@pytest.mark.parametrize("seed", [pytest.param(n, marks=() if n in (1, 7) else pytest.mark.soak) for n in range(300)])
+def test_messages_of_ticdc_mark_rows(seed: int, tmp_path: Path) -> None:
+    random = Random(seed)
+    source, style = any_history(random), any_style(random)
+    toml = tmp_path / "changefeed.toml"
+    toml.write_text(style.toml)
+    log = MemoryLog([])
+    given = {"sink_uri": style.uri, "changefeed_config": toml, "name": "c", **SOFT, "history": {"*.*": "scd2"}}
+    often, once = TopicFeed.of(log, **given), TopicFeed.of(log, **given)
+    often.lake, once.lake = MarkingLake(), MarkingLake()
+    ddl = {event.ts for event in source.log if isinstance(event, Ddl)}
+    for mark, _ in marks(source, style, Picks(random.randbytes(600)), log):
+        if random.random() < 0.7 and mark not in ddl:
+            assert row_faults(often.lake, source.contents(mark), often.apply()) == [], (style, mark)
+    assert row_faults(once.lake, source.contents(mark), once.apply()) == [], (style, "in one go")
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("seed", [pytest.param(n, marks=() if n < 2 else pytest.mark.soak) for n in range(100)])
+def test_messages_of_a_connector_mark_rows(seed: int, partitions: int) -> None:
+    source, log = ConnectorSource(seed, partitions), MemoryLog([])
+    feed = TopicFeed.of(log, sink_uri=URI, name="c", **SOFT, history={"*.*": "scd2"})
+    feed.lake = MarkingLake()
+    for turn in range(5):
+        for _ in range(source.random.randint(5, 25)):
+            source.step()
+        if turn and source.random.random() < 0.6:
+            source.send_again(log)
+        source.send(log)
+        outcome = feed.apply()
+        assert [one.reason for one in outcome.tables if one.reason] == []
+        if TABLE in feed.lake.names():
+            assert held(feed, source) == source.rows
+            assert list(mark_differences(feed.lake)) == []
+
+
+def test_messages_of_ydb_mark_rows(tmp_path: Path) -> None:
+    lines = Lines()
+    feed = feed_of(lines, tmp_path, **SOFT)
+    feed.lake = MarkingLake()
+
+    def sent(step: int, *changes: tuple[int, dict[str, Any]]) -> list[tuple[Any, ...]]:
+        for key, change in changes:
+            lines.send(0, {**change, "key": [key], "ts": [step, len(lines.log.lines)]})
+        lines.barrier(step + 1, 0)
+        feed.apply()
+        (table,) = feed.lake.tables.values()
+        rows = table.rows.to_pylist()
+        moments = [None if row[DELETED_AT] is None else int(row[DELETED_AT].timestamp() * 1000) for row in rows]
+        return sorted((row["id"], row["a"], moment) for row, moment in zip(rows, moments, strict=True))
+
+    made: list[tuple[int, dict[str, Any]]] = [
+        (1, {"update": {"a": 1}}),
+        (2, {"update": {"a": 2}}),
+        (4, {"update": {"a": 4}}),
+        (4, {"erase": {}}),
+    ]
+    assert sent(1000, *made) == [(1, 1, None), (2, 2, None), (4, 4, 1000)]
+    assert sent(1002, (1, {"erase": {}}), (3, {"erase": {}})) == [(1, 1, 1002), (2, 2, None), (4, 4, 1000)]
+    assert sent(1004, (1, {"update": {"a": 7}}), (2, {"erase": {}})) == [(1, 7, None), (2, 2, 1004), (4, 4, 1000)]
