@@ -446,17 +446,18 @@ def test_a_delete_of_the_key_zero_is_one_whatever_comes_for_columns_of_which_the
 
 
 @pytest.mark.parametrize(
-    ("identities", "is_full"),
+    ("identities", "is_known"),
     [
         ("public.t:FULL", True),
         ("public.a:DEFAULT, public.*:full", True),
-        ("public.u:FULL,public.t:DEFAULT", False),
+        ("public.u:FULL,public.t:DEFAULT", True),
+        ("public.u:FULL", False),
         ("(:FULL,t:FULL", False),
         ("public.t:INDEX i", False),
     ],
 )
-def test_a_delete_of_the_key_zero_is_one_where_the_configuration_says_that_rows_are_whole(
-    identities: str, is_full: bool
+def test_a_delete_of_the_key_zero_is_one_where_the_configuration_says_that_it_has_the_key(
+    identities: str, is_known: bool
 ) -> None:
     stream = Stream(ID, {"type": "int32", "optional": False, "field": "v"})
     uri = f"kafka://127.0.0.1:9092/px?protocol=debezium-json&replica.identity.autoset.values={identities}"
@@ -464,8 +465,8 @@ def test_a_delete_of_the_key_zero_is_one_where_the_configuration_says_that_rows_
     stream.send("c", 10, id=0, v=5)
     stream.send("c", 11, id=1, v=6)
     stream.send("d", 20, id=0, v=5)
-    assert ["replica.identity.autoset.values" in reason for reason in stream.applied()] == [True] * (not is_full)
-    assert stream.rows == ({1: {"v": 6}} if is_full else {})
+    assert ["replica.identity.autoset.values" in reason for reason in stream.applied()] == [True] * (not is_known)
+    assert stream.rows == ({1: {"v": 6}} if is_known else {})
 
 
 def test_a_key_that_is_no_object_is_refused_by_the_converter_s_name() -> None:

@@ -3,7 +3,7 @@
 columns_of      a block -> the columns of a table
 field_of        a column -> the field as which the connector writes it, where there is no block
 settled_field   a block's field that has another type than it says because of the settings
-has_full_identity  whether the configuration says that messages have the whole row before a change
+has_old_keys    whether the configuration says that deletes have the key of their row
 ConnectorSettings  what decides how values are written, by the connector's own names and with its defaults
 """
 
@@ -35,7 +35,7 @@ __all__ = [
     "columns_of",
     "connector_settings",
     "field_of",
-    "has_full_identity",
+    "has_old_keys",
     "settled_field",
 ]
 
@@ -46,7 +46,7 @@ class ConnectorSettings:
 
     With `fails` the connector stops where it cannot convert a value, and leaves no value out.
     `nulls_as_defaults` says that a NULL is written as the default of its column, where that has one.
-    `has_full_identity` says that deletes and updates of the table at hand have the whole row before them.
+    `has_old_keys` says that deletes of the table at hand have the key of their row, whatever it is.
     """
 
     decimal: str = "precise"
@@ -56,7 +56,7 @@ class ConnectorSettings:
     unavailable: str = "__debezium_unavailable_value"
     fails: bool = False
     nulls_as_defaults: bool = True
-    has_full_identity: bool = False
+    has_old_keys: bool = False
 
     def stand_for_unchanged(self, cells: RecordColumn, kind: str | None = None) -> Marks:
         """Mark values that stand for what the source did not read again, in a field of this type, or in any."""
@@ -124,15 +124,15 @@ def connector_settings(options: MessageOptions) -> ConnectorSettings:
 
 
 @lru_cache(maxsize=1024)
-def has_full_identity(table: TableId, options: MessageOptions) -> bool:
-    """Return whether the connector's configuration gives a table of PostgreSQL the REPLICA IDENTITY FULL.
+def has_old_keys(table: TableId, options: MessageOptions) -> bool:
+    """Return whether the connector's configuration gives a table of PostgreSQL the REPLICA IDENTITY DEFAULT or FULL.
 
     `replica.identity.autoset.values` lists patterns of tables, each with an identity: `public.a:FULL,public.b:DEFAULT`.
     """
     for entry in dict(options.connector).get("replica.identity.autoset.values", "").split(","):
         pattern, _, identity = entry.strip().rpartition(":")
         with suppress(re.error):
-            if identity.strip().upper() == "FULL" and re.fullmatch(pattern, str(table)):
+            if identity.strip().upper() in ("DEFAULT", "FULL") and re.fullmatch(pattern, str(table)):
                 return True
     return False
 

@@ -31,7 +31,7 @@ from cdc_assets.formats.debezium_json.columns import (
     columns_of,
     connector_settings,
     field_of,
-    has_full_identity,
+    has_old_keys,
     settled_field,
 )
 from cdc_assets.formats.debezium_json.envelope import Envelope, SchemaBlock, envelopes, envelopes_among
@@ -102,10 +102,10 @@ _NO_ROW_BEFORE = (
     "source, and let the table be rebuilt"
 )
 _BY_INDEX = (
-    "its row before has a key that is zero or empty, and other columns: by REPLICA IDENTITY FULL it is of the row with "
-    "that key, by REPLICA IDENTITY USING INDEX of a row whose key is not known. If the table's is FULL, say "
-    "replica.identity.autoset.values = SCHEMA.TABLE:FULL in the connector's configuration or the sink URI. Otherwise "
-    "set REPLICA IDENTITY DEFAULT or FULL, and let the table be rebuilt from a new snapshot"
+    "its row before has a key that is zero or empty, and other columns: by REPLICA IDENTITY DEFAULT or FULL it is of "
+    "the row with that key, by REPLICA IDENTITY USING INDEX of a row whose key is not known. If the table's is one of "
+    "the former, say so: replica.identity.autoset.values = SCHEMA.TABLE:FULL, or DEFAULT, in the connector's "
+    "configuration or the sink URI. Otherwise set one of them, and let the table be rebuilt from a new snapshot"
 )
 _ZEROS: Mapping[CellKind, tuple[str, ...]] = {
     CellKind.NUMBER: ("0", "0.0"),
@@ -439,7 +439,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     rows = by_row(rows)
     keys, values = MessageKeys(rows.column("key")), rows.column("value")
     settings, patch = connector_settings(options), patch_op(options.patch_without_row, Op.UPDATE)
-    settings = replace(settings, has_full_identity=has_full_identity(table, options))
+    settings = replace(settings, has_old_keys=has_old_keys(table, options))
     faults = Faults(path, lambda line: values[line - 1].as_py() or b"")
     commit_ts, change_sets = np.zeros(len(values), np.int64), list[_ConnectorChanges]()
     for some in envelopes(values):
@@ -607,7 +607,7 @@ def _deletes(
             for name in schema.key:
                 reason = f"it is a delete that does not have the key ({', '.join(schema.key)}). {_NO_KEY}"
                 some.records.require(columns.get(name, absent).given, reason)
-            if not settings.has_full_identity:
+            if not settings.has_old_keys:
                 by_index = _by_another_index(columns, schema, some.block.columns, len(some.records))
                 some.records.require(~by_index, _BY_INDEX)
         given = [cells.given for name, cells in columns.items() if name not in schema.key]
