@@ -32,7 +32,7 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.recipe import Recipe, Setting
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, DeleteRows, Rekey, RetypeColumn
-from cdc_assets.model.steps import ExchangePartition
+from cdc_assets.model.steps import ApplyRows, ExchangePartition
 from cdc_assets.operations.as_of import as_of
 from cdc_assets.operations.forget import forget
 from cdc_assets.operations.lake_pipeline import LakePipeline
@@ -153,6 +153,29 @@ def test_every_way_of_writing_leaves_the_same_rows_and_marks(partitioned: bool, 
     assert marks(once) == marks(ours)
     living = source_rows(lake.read(ours.name)).num_rows
     assert sum(rows.num_rows for rows in lake.scan(ours.life).where("")) == lake.scan(ours.life).count("") == living
+
+
+def test_a_window_that_tasks_share_leaves_the_same_rows_and_marks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    windows = random_windows(5, 6)
+    expected_rows, hi = expected(windows), windows[-1][0] * SECOND
+    files = [[(op, at * SECOND, *values) for op, at, *values in rows] for _, rows in windows]
+    for name, value in (("_SMALL_BYTES", 0), ("_ONCE_BYTES", 0), ("_SHARE_BYTES", 1)):
+        monkeypatch.setattr(stage, name, value)
+    tasks, shares = list[int](), stage.shares
+
+    def counted(step: ApplyRows, count: int) -> list[list[int]]:
+        cut = shares(step, count)
+        tasks.append(len(cut))
+        return cut
+
+    monkeypatch.setattr(stage, "shares", counted)
+    for is_whole in (False, True):
+        source = made(lake, f"t{is_whole}")
+        step, opener = source.window(hi, *files)
+        step = dataclasses.replace(step, lake_columns=(DELETED_AT,), is_whole=is_whole)
+        lake.commit(step, lake.stage(step, opener))
+        assert marks(source) == expected_rows
+    assert min(tasks) > 1
 
 
 def test_counts_of_windows_add_up(lake: Lake) -> None:
@@ -375,6 +398,8 @@ def test_a_feed_is_applied_looked_at_rebuilt_and_forgotten(open_lake: Callable[.
 
     rebuild(pipeline("hard"), Rebuilds(lake), ("shop.orders",), "run")
     assert (there(), lake.state.find(life).layout.marks_deletes) == ([(3, "new", False)], False)
+    then = lake.scan(life, state.snapshot_id).where("")
+    assert sorted(row["v"] for rows_then in then for row in rows_then.to_pylist()) == ["B", "c"]
     rebuild(pipeline("soft"), Rebuilds(lake), ("shop.orders",), "run")
     assert (there(), lake.state.find(life).layout.marks_deletes) == (rows, True)
     applied(("D", 3, "new"))
