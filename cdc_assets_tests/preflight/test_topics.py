@@ -181,12 +181,14 @@ def test_what_a_connector_leaves_out_is_told_from_its_configuration(recording: A
     sentences = [one.sentence for one in found.findings if one.rule == "connector-settings"]
     leaves_out = recording.connector.get("skipped.operations") != "none"
     in_base64 = recording.postgres and recording.connector.get("binary.handling.mode", "").startswith("base64")
+    in_precise = recording.connector.get("decimal.handling.mode", "precise") == "precise"
     said = {
         "every TRUNCATE": leaves_out,
         "long bytea": in_base64,
         "rows of a partitioned table": recording.postgres,  # its connector sends them only if it is told to
         "types that it does not know": recording.postgres,
         "no stand-in for long arrays": recording.postgres,
+        "NaN and infinity in numeric": recording.postgres and in_precise,
     }
     assert {words: sum(words in one for one in sentences) for words in said} == said
     assert len(sentences) == sum(said.values())

@@ -72,6 +72,7 @@ def test_another_delimiter_stands_between_the_prefix_and_the_tables(tmp_path: Pa
 POSTGRES = {
     "connector.class": "PostgresConnector",
     "publish.via.partition.root": True,
+    "decimal.handling.mode": "string",
     "include.unknown.datatypes": True,
     "event.converting.failure.handling.mode": "fail",
 }
@@ -99,6 +100,14 @@ LOSSES: dict[str, tuple[dict[str, object], str]] = {
         "publish.via.partition.root is not set",
     ),
     "columns of unknown types": ({**POSTGRES, "include.unknown.datatypes": False}, "include.unknown.datatypes = false"),
+    "numerics that are no number": (
+        {**POSTGRES, "decimal.handling.mode": "precise"},
+        "decimal.handling.mode = precise",
+    ),
+    "numerics that are no number, by default": (
+        {name: value for name, value in POSTGRES.items() if name != "decimal.handling.mode"},
+        "decimal.handling.mode is not set",
+    ),
     "long values of some types, by default": (
         {name: value for name, value in POSTGRES.items() if name != "event.converting.failure.handling.mode"},
         "event.converting.failure.handling.mode = warn, Debezium's default",

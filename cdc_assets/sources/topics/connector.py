@@ -51,6 +51,7 @@ _HIDDEN = ("column.include.list", "column.exclude.list")
 _CHANGED = ("column.mask.", "column.truncate.")
 """How names begin of settings that change values; what follows may be a salt, and is shown to nobody."""
 _CONVERTING = "event.converting.failure.handling.mode"
+_DECIMALS = "decimal.handling.mode"
 _PASSED_OVER = (
     *("event.processing.failure.handling.mode", "event.deserialization.failure.handling.mode"),
     _CONVERTING,
@@ -191,6 +192,12 @@ def _losses(members: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             "scale, geometries and vectors that a change of their row leaves as they are: it passes over the error, "
             "and such a value comes as NULL. Set REPLICA IDENTITY FULL for tables with such columns, and "
             f"{_CONVERTING} to fail, so that the connector stops instead.",
+        )
+    if "postgres" in kind and members.get(_DECIMALS, "precise").lower() == "precise":
+        yield (
+            _DECIMALS + (" = precise" if _DECIMALS in members else " is not set"),
+            "PostgreSQL's connector sends NULL for NaN and infinity in numeric, as its decimals have neither. Where "
+            f"tables have these, set {_DECIMALS} to string, and let a new connector send a snapshot to new topics.",
         )
     if "postgres" in kind and members.get(_UNKNOWN_TYPES, "false").lower() != "true":
         yield (
