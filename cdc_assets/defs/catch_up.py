@@ -35,6 +35,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted, seconds_text
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import MOVE_HEADS, compact_overdue, expire_snapshots
+from cdc_assets.operations.named import table_called
 from cdc_assets.operations.release import propose_release
 from cdc_assets.pipeline.outcome import Outcome, RunHooks, TableOutcome
 from cdc_assets.pipeline.pipeline import Pipeline, log_steps
@@ -320,16 +321,15 @@ class _Rounds:
 def _chosen(plan: Plan, config: CatchUpConfig) -> tuple[set[Life], set[Life]]:
     """Return the tables of a run, and those of them that were requested; raises BadSettings."""
     known = {str(life): life for life in plan.history.lives}
+
+    def named(texts: list[str]) -> set[Life]:
+        return {known.get(text) or table_called(text, plan.history.lives, plan).life for text in texts}
+
     if not config.tables:
-        taken = {life for text, life in known.items() if text not in config.exclude}
+        taken = set(plan.history.lives) - named(config.exclude)
         return taken, taken
-    if unknown := [text for text in config.tables if text not in known]:
-        raise BadSettings(
-            f"no table of the changefeed is {', '.join(unknown)}; expected schema.table@first version, such as "
-            f"{', '.join(sorted(known)[:5])}. `cdc-assets inspect` lists them."
-        )
     family = families(plan.history)
-    lives = {known[text] for text in config.tables}
+    lives = named(config.tables)
     return {other for life in lives for other in family[life]}, lives
 
 

@@ -11,8 +11,8 @@ class CatchUpConfig(dg.Config):
 
     tables: list[str] = Field(
         default_factory=list,
-        description="Only these tables, and those that they exchange names or rows with, as `schema.table@first "
-        "version`; default: all tables.",
+        description="Only these tables, and those that they exchange names or rows with, by present name or as "
+        "`schema.table@first version`; default: all tables.",
     )
     exclude: list[str] = Field(default_factory=list, description="Tables to skip, if `tables` is empty.")
     keep_alive: bool = Field(

@@ -206,10 +206,9 @@ class _Underway:
         """The tables of a run, with all that are applied together with them."""
         family = families(plan.history)
         by_partition = {life for key in self.partitions for life in life_of(plan, key)}
-        named = {life for life in family if str(life) in self.tables} | by_partition
-        together = {other for life in named for other in family[life]}
+        together = {other for life in _named(plan, self.tables) | by_partition for other in family[life]}
         if self.left_out is not None:
-            together |= {life for life in family if str(life) not in self.left_out}
+            together |= family.keys() - _named(plan, self.left_out)
         return together
 
 
@@ -508,7 +507,12 @@ def _leave(plan: Plan, batch: RunBatch, dues: Iterable[Due], underway: _Underway
         return []
     batch_lives = set(batch.lives)
     others = {life for due in dues for life in due.lives} | {s.life for s in plan.steps if isinstance(s, HoldTable)}
-    return sorted({str(life) for life in others - batch_lives} | underway.tables)
+    return sorted(str(life) for life in (others - batch_lives) | _named(plan, underway.tables))
+
+
+def _named(plan: Plan, texts: frozenset[str]) -> set[Life]:
+    """Return the lives that a run config names, by identity or by present name."""
+    return {life for life, table in plan.history.lives.items() if not texts.isdisjoint((str(life), str(table.name)))}
 
 
 def _bounded(attempts: Sequence[Attempt]) -> tuple[Attempt, ...]:

@@ -540,13 +540,30 @@ def test_a_table_that_stops_leaves_the_others_and_their_next_windows_alone(
     assert place.values("bad") == {1: "bad"}
 
 
+@pytest.mark.parametrize("named", ["tables", "exclude"])
 def test_a_table_nobody_knows_is_refused_with_those_that_are_known(
-    tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession
+    named: str, tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession
 ) -> None:
     place = Place(tmp_path, instance)
     place.three_versions()
-    run = place.catch_up(tables=["s.other@1"])
+    run = place.catch_up(**{named: ["s.other@1"]})
     (failed,) = [event for event in run.all_events if event.is_step_failure]
     error = failed.step_failure_data.error
     assert error is not None
-    assert f"s.t@{FIRST}" in str(error)
+    assert "known are s.t" in str(error)
+
+
+@pytest.mark.parametrize("name", ["s.one", f"s.one@{FIRST}", "S.One"])
+def test_tables_of_a_run_may_be_named_as_at_the_command_line(
+    name: str, tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession
+) -> None:
+    place = Place(tmp_path, instance)
+    for table in ("one", "two"):
+        place.feed.create(f"s.{table}")
+        place.feed.rows(f"s.{table}", FIRST, [("I", FIRST + 1, 1, table)])
+    place.feed.publish(FIRST + 10)
+    assert place.catch_up(exclude=[name]).success
+    assert place.values("two") == {1: "two"}
+    assert [str(table.name) for table in LakeState(place.lake, NAME).tables().values()] == ["s.two"]
+    assert place.catch_up(tables=[name]).success
+    assert place.values("one") == {1: "one"}

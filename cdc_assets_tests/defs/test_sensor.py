@@ -335,6 +335,19 @@ def test_a_resting_table_does_not_block_a_new_one(watched: Watched) -> None:
     assert (config["tables"], config["exclude"], config["attempt"]) == ([], [f"s.t0@{FIRST}"], "1")
 
 
+@pytest.mark.parametrize(
+    ("taken", "asked"),
+    [({"tables": ["s.t0"]}, ([], [f"s.t0@{FIRST}"])), ({"exclude": ["s.t1"]}, ([f"s.t1@{FIRST}"], []))],
+)
+def test_tables_that_a_run_names_as_at_the_command_line_are_underway(
+    taken: dict[str, Any], asked: tuple[list[str], list[str]], watched: Watched
+) -> None:
+    watched.tables(2)
+    watched.begin(taken)
+    (config,) = watched.asked()
+    assert (config["tables"], config["exclude"]) == asked
+
+
 def test_run_keys_differ_for_every_attempt(watched: Watched) -> None:
     watched.tables(1)
     keys = []
