@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -179,7 +180,7 @@ def _end_as_by_ctrl_c() -> None:
 
 def run_demo(directory: str, *, topics: bool = False) -> int:
     """Play the feed, let Dagster's daemon load each checkpoint, and print the lake's rows afterwards."""
-    from cdc_assets.cli.options import show_status
+    from cdc_assets.cli.options import show_status, started_as
     from cdc_assets.cli.query import query_line
     from cdc_assets.defs.instance import RunWatch, daemon
     from cdc_assets.operations.landings import landing_status
@@ -214,7 +215,7 @@ def run_demo(directory: str, *, topics: bool = False) -> int:
     click.echo(f"\nThe lake: {demo.lake} (Iceberg tables; catalog {demo.lake / 'catalog.db'})")
     click.echo(f"The changefeed: {demo.bucket}")
     click.echo(query_line(lake, str(demo.settings_file), ["bank.accounts"]))
-    ui = "make ui" if demo.directory.name == ".demo" else f"cdc-assets ui --directory {directory}"
+    ui = "make ui" if demo.directory.name == ".demo" else f"{started_as()} ui --directory {shlex.quote(directory)}"
     click.echo(f"Took {time.monotonic() - started:.0f} s. Dagster's UI on the same instance: {ui}")
     return 0
 

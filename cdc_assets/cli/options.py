@@ -5,10 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import os
+import shlex
+import shutil
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
@@ -393,6 +397,15 @@ def lake_and_names(given: dict[str, Any]) -> tuple[LakeSettings, list[str]]:
     return lake, names
 
 
+def started_as() -> str:
+    """Return the words that start this program again: its name if the shell finds it by that, else its path."""
+    path = sys.argv[0]
+    by_name = shutil.which("cdc-assets")
+    if Path(path).name != "cdc-assets" or (by_name and os.path.realpath(by_name) == os.path.realpath(path)):
+        return "cdc-assets"
+    return shlex.quote(path)
+
+
 # --- printing ---------------------------------------------------------------------------------------------------------
 
 
@@ -442,4 +455,9 @@ def show_grid(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 def show_json(value: Any) -> None:
     """Print a value for programs."""
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+    click.echo(json.dumps(value, ensure_ascii=False, indent=2, default=plain_text))
+
+
+def plain_text(value: object) -> str:
+    """Return a value as text: bytes as 0x and hexadecimal digits, in JSON as in tables."""
+    return f"0x{value.hex()}" if isinstance(value, bytes) else str(value)

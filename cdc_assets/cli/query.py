@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,9 +14,11 @@ from cdc_assets.cli.options import (
     common_options,
     lake_options,
     named_lake,
+    plain_text,
     settings_option,
     show_grid,
     show_json,
+    started_as,
 )
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.lake_columns import LIVING
@@ -65,17 +67,12 @@ def query(
     if as_json:
         show_json(rows)
     else:
-        show_grid(result.rows.column_names, [[_cell(value) for value in row.values()] for row in rows])
+        cells = [["NULL" if value is None else plain_text(value) for value in row.values()] for row in rows]
+        show_grid(result.rows.column_names, cells)
         click.echo(f"{counted(len(rows), 'row')}{' of more; --limit shows as many as you say' if result.more else ''}")
     for line in _reservations(lake, result.tables):
         click.echo(line, err=True)
     return DONE
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    return f"0x{value.hex()}" if isinstance(value, bytes) else str(value)
 
 
 def _reservations(lake: LakeSettings, tables: Iterable[str]) -> list[str]:
@@ -100,4 +97,4 @@ def query_line(lake: LakeSettings, settings: str | None, tables: Iterable[str]) 
     table = min(tables, default="")
     place = f"--warehouse {shlex.quote(str(lake.local_directory))}" if lake.catalog_file is not None else ""
     place = f"--settings {shlex.quote(settings)}" if settings else place
-    return f"See rows: cdc-assets query {shlex.quote(table)} {place}".rstrip() if table else ""
+    return f"See rows: {started_as()} query {shlex.quote(table)} {place}".rstrip() if table else ""

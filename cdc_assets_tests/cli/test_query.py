@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
+from cdc_assets.cli.query import query_line
 from cdc_assets.operations.engines import connections, snapshot_statements
 from cdc_assets.settings.config import Settings
 from cdc_assets.settings.lake import LakeSettings
@@ -63,6 +65,9 @@ def test_rows_are_shown_and_selected_and_every_block_of_the_page_runs(
     lake = ["--warehouse", "lake"]
     counted = run("query", "--sql", "SELECT v, count(*) AS n FROM orders GROUP BY v ORDER BY v", "--json", *lake)
     assert json.loads(counted.stdout) == [{"v": "a", "n": 2}, {"v": "b", "n": 1}]
+    binary = ["query", "--sql", "SELECT 'zz'::BLOB AS b, NULL::BLOB AS n", *lake]
+    assert json.loads(run(*binary, "--json").stdout) == [{"b": "0x7a7a", "n": None}]
+    assert run(*binary).stdout.splitlines()[1].split() == ["0x7a7a", "NULL"]
     joined = "WITH x AS (FROM shop.orders) SELECT * FROM x JOIN lake.shop.orders USING (id)"
     assert json.loads(run("query", "--sql", joined, "--json", *lake).stdout)[0].keys() >= {"id", "v", "_cdc_commit_ts"}
     for wrong, sentence in [
@@ -142,3 +147,19 @@ def page_of_connections() -> str:
             body = f"# {body}" if engine == "trino" else body
             text += f"\n```{languages[engine]}\n{body}\n```\n"
     return f"{text}\n"
+
+
+@pytest.mark.parametrize("found", ["the same", "another", "none"])
+def test_the_line_that_shows_rows_starts_the_program_as_this_one_was(
+    found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for directory in ("bin", "other", "empty"):
+        (tmp_path / directory).mkdir()
+    for directory in ("bin", "other"):
+        (tmp_path / directory / "cdc-assets").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / {"the same": "bin", "another": "other", "none": "empty"}[found]))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["bin/cdc-assets", "apply"])
+    line = query_line(LakeSettings.from_warehouse("lake"), None, ["shop.orders"])
+    started = "cdc-assets" if found == "the same" else "bin/cdc-assets"
+    assert line == f"See rows: {started} query shop.orders --warehouse {tmp_path / 'lake'}"
