@@ -213,6 +213,14 @@ def tells_new_rows(wire: Wire) -> bool:
     return wire.tells_inserts and not wire.is_unordered
 
 
+def way_to_commit_ts(wire: Wire) -> str:
+    """Return how rows come to carry a commit-ts, as a sentence that another way may follow."""
+    return (
+        f"If the changefeed has {wire.commit_ts_option}, give the same here (its TOML by --config, setting "
+        "changefeed_config); else start it again with that"
+    )
+
+
 class SinkWire(Wire, Protocol):
     """A Wire that a sink URI names: the fields are TiCDC's options, with `_` for `-`, and have its defaults."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, MalformedData, Retryable
-from cdc_assets.formats import COMMIT_TS, Wire, decode_among
+from cdc_assets.formats import COMMIT_TS, Wire, decode_among, way_to_commit_ts
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.table_history import Held, History
@@ -26,7 +26,7 @@ def refuse_dumps(listing: Listing, wire: Wire, applied: Mapping[Life, AppliedSta
         raise BadSettings(
             "the rows of this changefeed carry no commit-ts, so it is not known which of them are already in the dump. "
             + (
-                f"Start the changefeed again with {wire.commit_ts_option} (and give the same here), or omit initial."
+                f"{way_to_commit_ts(wire)}, or omit initial."
                 if wire.commit_ts_option
                 else "Omit initial: the snapshot or scan of such a feed brings the rows from before it."
             )

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.formats import Wire
+from cdc_assets.formats import Wire, way_to_commit_ts
 from cdc_assets.io.sealing import seal, unseal
 from cdc_assets.ledger import UNREAD, UNWRITTEN, Ledger
 from cdc_assets.model.findings import Finding
@@ -111,9 +111,9 @@ def refuse_unordered(wire: Wire, *, accepted: bool) -> None:
     if not wire.is_unordered or accepted:
         return
     raise BadSettings(
-        f"the rows of this changefeed carry no commit-ts: their order is that of the {wire.places}, and rows delivered "
-        f"twice cannot be recognised. Start the changefeed again with {wire.commit_ts_option} (and give the same "
-        "here), or accept that with --accept-unordered (setting accept_unordered)."
+        "by the given sink URI and changefeed TOML, rows carry no commit-ts: their order is that of the "
+        f"{wire.places}, and rows delivered twice cannot be recognised. {way_to_commit_ts(wire)}, or accept that with "
+        "--accept-unordered (setting accept_unordered)."
     )
 
 
@@ -184,8 +184,8 @@ class Planner:
         `on_news` is called before planning if a file is new; `whole` lists settled files, too. Raises BadSettings for
         rows without commit-ts that are not accepted, and MetadataMissing.
         """
+        listing = self._listed(whole) if listing is None else listing  # files of another protocol are refused first
         refuse_unordered(self.settings.source_options.wire, accepted=self.settings.accept_unordered)
-        listing = self._listed(whole) if listing is None else listing
         planned = self._planned(listing, decided, on_news)
         if is_outdated(listing, planned):
             listing = self._listed(whole=True)

@@ -18,7 +18,16 @@ import pyarrow.compute as pc
 
 from cdc_assets.ddl import soft_delete_option
 from cdc_assets.errors import BucketMissing, InputError, MalformedData, StorageUnavailable
-from cdc_assets.formats import COMMIT_TS, OF_FORGOTTEN, Content, Decoded, Wire, decode_among, without_quotes
+from cdc_assets.formats import (
+    COMMIT_TS,
+    OF_FORGOTTEN,
+    Content,
+    Decoded,
+    Wire,
+    decode_among,
+    way_to_commit_ts,
+    without_quotes,
+)
 from cdc_assets.history.masks import mask_holds
 from cdc_assets.history.policies import Rules
 from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
@@ -239,9 +248,9 @@ def _without_commit_ts(wire: Wire, accepted: bool) -> Finding:
         "commit-ts",
         Severity.WARNING if accepted else Severity.STOP,
         "",
-        f"rows carry no commit-ts: their order is that of the {wire.places}, and neither rows above the checkpoint nor "
-        f"rows delivered twice can be recognised. Start the changefeed again with {wire.commit_ts_option}; apply needs "
-        "--accept-unordered for this one.",
+        "by the given sink URI and changefeed TOML, rows carry no commit-ts: their order is that of the "
+        f"{wire.places}, and neither rows above the checkpoint nor rows delivered twice can be recognised. "
+        f"{way_to_commit_ts(wire)}, or accept that with --accept-unordered (setting accept_unordered).",
     )
 
 

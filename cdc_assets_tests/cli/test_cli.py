@@ -307,3 +307,15 @@ def test_rows_without_commit_ts_want_the_users_word_for_it(tmp_path: Path, here:
     said = here("plan", "--sink-uri", uri, "--config", str(plain.path / "changefeed.toml"))
     assert said.returncode == 2
     assert "--accept-unordered" in said.stderr
+    assert "--config" in said.stderr
+
+
+@pytest.mark.parametrize("command", ["inspect", "plan", "apply"])
+def test_files_of_another_protocol_are_told_before_what_its_rows_would_lack(
+    command: str, tmp_path: Path, here: Commands
+) -> None:
+    feed = Case("B_ddl_columns").config("canal-ext")
+    lake = [] if command == "inspect" else ["--warehouse", str(tmp_path / "lake")]
+    said = here(command, "--sink-uri", f"file://{feed.bucket()}?protocol=csv", *lake)
+    assert said.returncode == 2
+    assert "protocol csv does not write" in said.stderr
