@@ -53,6 +53,11 @@ class Progress:
     tso: Tso
     phase: Phase
 
+    @property
+    def through(self) -> Tso:
+        """The position at or below which everything is applied."""
+        return self.tso - (self.phase is Phase.DDL)
+
 
 @dataclass(frozen=True, slots=True)
 class AppliedState:

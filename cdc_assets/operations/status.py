@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cdc_assets.lake.names import parse_identity
@@ -149,6 +150,14 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
             unfinished = _by_row(unfinished_forgets(state), [table.life for table in tables])
             cuts, forgotten = cuts_of(state), state.decisions.read().kept_out
         counts = {life: lake_table.rows for life, lake_table in known.items()}
+        labels = {life: lake_table.label.progress.through for life, lake_table in known.items()}
+        # A run that was killed leaves the ledger behind the tables.
+        tables = tuple(
+            replace(table, through=through, checkpoint=max(table.checkpoint, through))
+            if (through := labels.get(table.life, 0)) > table.through
+            else table
+            for table in tables
+        )
         gaps = {
             life: (lake_table.gap, lake_table.life, lake_table.base)
             for life, lake_table in known.items()

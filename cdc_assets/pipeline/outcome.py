@@ -10,7 +10,7 @@ from cdc_assets.history.releases import WAYS, ways_out
 from cdc_assets.model.cuts import CutOutcome
 from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
 from cdc_assets.model.gaps import gap_cause, gap_text
-from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, State
+from cdc_assets.model.progress import AppliedState, Base, Gap, Life, State
 from cdc_assets.model.reports import AlikeKeys, Report, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows, ChangeTable, CreateTable, HoldTable, Step
@@ -265,7 +265,7 @@ def _standing(
     if table.life in planned.behind and applied is not None:
         through = applied.progress.tso
     if table.stopped_at is not None or left is not None:
-        through = applied.progress.tso - (applied.progress.phase is Phase.DDL) if applied is not None else 0
+        through = applied.progress.through if applied is not None else 0
         version = applied.ddl if applied is not None else table.life.version
     beside = table.life.kind and applied is None and hold is not None  # it is not there, so it lacks nothing
     gap = None if beside or state is State.DROPPED else gap_of(history, applied, version)

@@ -1,0 +1,42 @@
+"""The states of tables after runs that were interrupted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets.model.progress import State
+from cdc_assets.model.steps import ApplyRows, CreateTable, Step
+from cdc_assets.operations.opening import open_pipeline
+from cdc_assets.operations.status import lake_status
+from cdc_assets.pipeline.outcome import RunHooks
+from cdc_assets.report.tables import TableStatus
+from cdc_assets.settings.lake import LakeSettings
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+
+
+def test_what_an_interrupted_run_has_committed_is_shown(tmp_path: Path, spark: SparkSession) -> None:
+    feed, lake = LittleFeed(tmp_path), LakeSettings.from_warehouse(tmp_path / "lake")
+    feed.create("s.t")
+    feed.rows("s.t", FIRST, [("I", FIRST + 1, 1, "a")])
+    feed.publish(FIRST + 10)
+
+    def apply_until(kind: type[Step]) -> TableStatus:
+        def interrupt(step: Step, *_: object) -> None:
+            if isinstance(step, kind):
+                raise KeyboardInterrupt
+
+        little = feed.settings("little")
+        with open_pipeline(little, lake, spark=lambda: spark) as pipeline, pytest.raises(KeyboardInterrupt):
+            pipeline.apply("run", hooks=RunHooks(after=interrupt))
+        (row,) = lake_status(lake)
+        return row
+
+    begun = apply_until(CreateTable)
+    assert (begun.table, begun.rows or 0, begun.state) == ("s.t", 0, State.APPLIED)
+    assert (begun.through, begun.checkpoint) == (FIRST - 1, FIRST + 10)
+    feed.publish(FIRST + 20)
+    applied = apply_until(ApplyRows)
+    assert (applied.rows, applied.through, applied.checkpoint) == (1, FIRST + 20, FIRST + 20)
