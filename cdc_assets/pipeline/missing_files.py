@@ -42,9 +42,13 @@ def missing_files(
     yield from _lost_numbers(listing, roots, first, _numbers_before(source, entries, wanted))
     there = {file.path for file in listing.data_files} | set(listing.problems)
     gone = [entry for entry in entries if entry.rows and entry.path not in there]
+    expired = {name.folded: at for name, at in listing.gone.items()}
     for life in dict.fromkeys(life.source for life in lives):
+        tables = (table for table in history.lives.values() if expired and table.life.source == life)
+        names = (name for table in tables for name, _, _ in table.names)
+        through = max([wanted[str(life)], *(expired.get(name.folded, -1) for name in names)])  # told as expired
         for entry in entries_of(source, history, life, gone):
-            if entry.max_commit_ts is None or entry.max_commit_ts > wanted[str(life)]:
+            if entry.max_commit_ts is None or entry.max_commit_ts > through:
                 yield f"{entry.path} existed and is missing now. Restore it."
     there = {file.path for file in listing.schema_files} | set(listing.problems)
     for path in schema_files:
