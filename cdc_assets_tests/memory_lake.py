@@ -222,6 +222,8 @@ class MemoryLake:
                 staying = _where_not(mine, predicate) if partitioned else mine.slice(0, 0)
                 if DELETED_AT in mine.column_names and step.schema.key:
                     leaving = _where(mine, predicate) if partitioned else mine
+                    leaving = pa.concat_tables([leaving, staying.filter(pc.is_valid(staying.column(DELETED_AT)))])
+                    staying = _living(staying)
                     keys = set(_keys(entering, step.schema))
                     gone = pa.array([key not in keys for key in _keys(leaving, step.schema)], pa.bool_())
                     staying = pa.concat_tables([staying, _marked(leaving.filter(gone), at)])

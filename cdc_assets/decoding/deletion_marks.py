@@ -120,8 +120,11 @@ def marks_stay(step: ChangeTable) -> bool:
     """Return whether marked rows can stay in a mirror through a DDL.
 
     Under another key, or one whose values were converted, two of them may be alike, or one of them and a row of the
-    source. Rows of a table that a person lets begin anew with columns of other types cannot be converted.
+    source. Without a key rows are found by their values, and a marked one would be taken for one of the source. Rows of
+    a table that a person lets begin anew with columns of other types cannot be converted.
     """
+    if not step.schema.key:
+        return False
     retyped = [change for change in step.changes if isinstance(change, RetypeColumn)]
     keys = any(change.new.name in step.schema.key for change in retyped)
     emptied = bool(retyped) and DeleteRows(None) in step.changes

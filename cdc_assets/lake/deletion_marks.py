@@ -66,8 +66,12 @@ def mark_where(target: CommitTarget, conditions: Sequence[str], at: Tso) -> None
 
 
 def after_exchange(own: DataFrame, entering: DataFrame, leaves: str, schema: TableSchema, at: Tso) -> DataFrame:
-    """Return all rows of a mirror after an exchange: those that leave stay marked, but for keys that come."""
-    gone = f"coalesce({leaves}, false)"
+    """Return all rows of a mirror after an exchange: those that leave stay marked, but for keys that come.
+
+    A key that comes may be that of a row that was marked in another partition: columns of the setting `keys` need not
+    say in which one a row is.
+    """
+    gone = f"(coalesce({leaves}, false) OR NOT {LIVING})"
     same = [key_equality(schema.column(name), f"_cdc_s.{quoted(name)}") for name in schema.key]
     places = own.columns
     left = own.where(gone).alias("_cdc_t").join(entering.alias("_cdc_s"), sql.expr(" AND ".join(same)), "left_anti")

@@ -31,7 +31,7 @@ from cdc_assets.model.layout import TableLayout, Transform
 from cdc_assets.model.progress import Life
 from cdc_assets.model.recipe import Recipe, Setting
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.model.schema_changes import AddColumn, DeleteRows, Rekey, RetypeColumn
+from cdc_assets.model.schema_changes import AddColumn, DeleteRows, Predicate, Rekey, RetypeColumn
 from cdc_assets.model.steps import ApplyRows, ExchangePartition
 from cdc_assets.operations.as_of import as_of
 from cdc_assets.operations.forget import forget
@@ -296,6 +296,12 @@ def test_another_key_removes_marked_rows(lake: Lake) -> None:
     source.change(140 * SECOND, keyless, Rekey(()))
     apply(source, 150, [("D", 141, 2, "b"), ("I", 142, 5, "e"), ("I", 143, 5, "e")])
     assert marks(source) == [(5, "e", 143, None)] * 2
+    source.change(160 * SECOND, keyless, DeleteRows(id_below(5)))
+    source.change(170 * SECOND, keyless, DeleteRows(None))
+    assert marks(source) == []
+    apply(source, 180, [("I", 171, 5, "e")])
+    apply(source, 190, [("D", 181, 5, "e")])
+    assert marks(source) == []
 
 
 @pytest.mark.parametrize("marking", ["parted", "plain", "both"])
@@ -321,6 +327,18 @@ def test_rows_that_an_exchange_takes_away_are_marked_and_living_ones_come(markin
         assert marks(plain) == [(1, "a", 101, None), (3, "z", 120, 120), (4, "w", 104, 104)]
     else:
         assert plain.rows() == [(1, "a")]
+
+
+def test_a_row_that_comes_by_an_exchange_replaces_one_that_was_marked_in_another_partition(lake: Lake) -> None:
+    parted, plain = made(lake, "parted"), Source(lake, TableId("shop", "plain"))
+    below = Predicate(
+        "<", (Predicate("column", value="note", type="string"), Predicate("literal", value="m", type="string"))
+    )
+    apply(parted, 110, [("I", 101, 1, "z"), ("D", 102, 1, "z"), ("I", 103, 2, "z"), ("I", 104, 3, "a")])
+    apply(plain, 110, [("I", 101, 1, "b")], ())
+    lake.run(ExchangePartition(parted.life, plain.life, 120 * SECOND, below, True, SCHEMA, {plain.life: {}}))
+    apply(parted, 130, [("U", 121, 1, "c")])
+    assert marks(parted) == [(1, "c", 121, None), (2, "z", 103, None), (3, "a", 120, 120)]
 
 
 def test_a_window_that_was_planned_for_the_other_way_is_refused(lake: Lake) -> None:

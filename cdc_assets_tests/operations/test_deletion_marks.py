@@ -95,6 +95,24 @@ def test_a_table_without_key_is_not_marked_and_that_is_told(tmp_path: Path) -> N
     assert DELETED_AT not in shop.lake.read(TableId("shop", "bare")).column_names
 
 
+def test_a_table_that_lost_its_key_has_no_marked_row_to_be_taken_for_one_of_the_source(tmp_path: Path) -> None:
+    shop, without = Shop(tmp_path), FIRST + (10 << 18)
+    shop.write(("I", 1, "a"), ("D", 1, "a"))
+    shop.apply()
+    shop.feed.ddl("shop.orders", without, "ALTER TABLE `orders` DROP PRIMARY KEY", 56, keyed=False)
+    shop.at = without
+    shop.write(("I", 5, "e"), version=without)
+    shop.apply()
+    shop.at = truncated = shop.at + (1 << 18)
+    shop.feed.ddl("shop.orders", truncated, "TRUNCATE TABLE `orders`", 11, keyed=False)
+    shop.write(("I", 5, "e"), version=truncated)
+    shop.apply()
+    assert shop.rows() == [(5, "e", False)]
+    shop.write(("D", 5, "e"), version=truncated)
+    shop.apply()
+    assert shop.rows() == []
+
+
 @pytest.mark.parametrize("deletes", ["gone", {"shop.*": "maybe"}, 7])
 def test_other_words_are_refused(deletes: Any) -> None:
     with pytest.raises((BadSettings, ValueError), match="deletes"):
