@@ -244,7 +244,7 @@ def _show_inspected(inspected: Iterable[tuple[Any, bool, Iterable[str]]], as_jso
 def plan(as_json: bool, debug: bool, **given: Any) -> int:
     """Show what `apply` would do: each DDL with its text, its cost and how to undo it. Reads only."""
     from cdc_assets.operations.opening import begun, open_planner
-    from cdc_assets.operations.status import row_counts
+    from cdc_assets.operations.status import row_counts, stopped_at_rows
     from cdc_assets.report.plan_text import describe_plan
     from cdc_assets.report.tables import incomplete_causes, incomplete_tables
     from cdc_assets.report.text import plan_lines
@@ -258,7 +258,8 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
         lake = begun(target.lake)
         steps = describe_plan(planned, row_counts(lake, settings) if lake is not None else None)
         lacking = incomplete_tables(planned.history)
-        stops = listing.problems or lacking or any(step.action == "hold" for step in steps)
+        held = stopped_at_rows(lake, settings.name, planned) if lake is not None else {}
+        stops = listing.problems or lacking or held or any(step.action == "hold" for step in steps)
         code = max(code, HELD if stops else DONE)
         if as_json:
             show_json(
@@ -266,13 +267,15 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
                     "changefeed": settings.name,
                     "checkpoint": listing.checkpoint,
                     "steps": [dataclasses.asdict(s) for s in steps],
+                    "held": held,
                     "incomplete": lacking,
                     "not_landed": waiting,
                 }
             )
             continue
         causes = incomplete_causes(planned.history)
-        for line in plan_lines(steps, listing, waiting, ((name, lacking[name], causes[name]) for name in lacking)):
+        incomplete = ((name, lacking[name], causes[name]) for name in lacking)
+        for line in plan_lines(steps, listing, waiting, held, incomplete):
             click.echo(line)
     return code
 

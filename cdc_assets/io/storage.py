@@ -109,7 +109,7 @@ class Opener:
     def _gone(self, path: str) -> InputError:
         return InputError(
             f"{self.uri}/{path} was listed and no longer exists; expected that files stay until they are applied. "
-            "Stop what removes them (file-expiration-days, lifecycle rules); restore it or rebuild the table.",
+            "Stop what removes them (file-expiration-days, lifecycle rules), and restore it.",
             file=path,
             gone=True,
         )

@@ -15,6 +15,7 @@ from cdc_assets.model.forecast import forecast
 from cdc_assets.model.gaps import gap_cause, gap_text
 from cdc_assets.model.progress import Life, State, source_of
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.tso import Tso, seconds_between, tso_time
 from cdc_assets.model.window_metrics import Lag, WindowMetrics
 from cdc_assets.model.wording import counted
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from cdc_assets.model.cuts import Cut
     from cdc_assets.model.quarantine import QuarantinedRow
     from cdc_assets.model.releases import Decisions
+    from cdc_assets.planning.plan import Plan
     from cdc_assets.settings.config import ChangefeedSettings
     from cdc_assets.settings.lake import LakeSettings
 
@@ -194,6 +196,24 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
             for table in tables
         ]
     return rows
+
+
+def stopped_at_rows(lake: LakeSettings, changefeed: str, planned: Plan) -> dict[str, str]:
+    """Return why tables stopped that a plan goes on with, by name: it does not read their rows, which a run did.
+
+    A table that has moved since is not among them.
+    """
+    held = {step.life for step in planned.steps if isinstance(step, HoldTable)}
+    due = {str(step.life): planned.applied.get(step.life) for step in planned.steps if step.life not in held}
+    with read_ledger(lake) as ledger:
+        states = ledger.states().get(changefeed, ())
+    return {
+        str(state.name): state.reason
+        for state in states
+        if state.state.stopped
+        and state.life in due
+        and ((applied := due[state.life]) is None or applied.progress.through <= state.through)
+    }
 
 
 def lake_cuts(lake: LakeSettings) -> dict[str, tuple[Cut, ...]]:

@@ -18,6 +18,8 @@ from cdc_assets.model.wording import range_text
 from cdc_assets.preflight.files import missing_numbers
 from cdc_assets.sources import Source
 
+_WAYS = "Restore what is missing; for a table that is older than the changefeed a dump taken since will do (initial)."
+
 
 def missing_files(
     source: Source,
@@ -49,13 +51,13 @@ def missing_files(
         through = max([wanted[str(life)], *(expired.get(name.folded, -1) for name in names)])  # told as expired
         for entry in entries_of(source, history, life, gone):
             if entry.max_commit_ts is None or entry.max_commit_ts > through:
-                yield f"{entry.path} existed and is missing now. Restore it."
+                yield f"{entry.path} existed and is missing now. {_WAYS}"
     there = {file.path for file in listing.schema_files} | set(listing.problems)
     for path in schema_files:
         named = source.place(path)
         needed = named is not None and named.root in roots and named.version > max(first - 1, min(wanted.values()))
         if path not in there and needed:
-            yield f"the schema file {path} existed and is missing now. Restore it."
+            yield f"the schema file {path} existed and is missing now. {_WAYS}"
 
 
 def expired_files(table: TableHistory, checkpoint: Tso, retention_days: int) -> str:
@@ -138,4 +140,4 @@ def _lost_numbers(listing: Listing, roots: set[str], version: Tso, older: set[tu
         if lost:
             numbers = ", ".join(map(range_text, lost[:5]))
             of = f" of dispatcher {dispatcher}" if dispatcher else ""
-            yield f"{directory}: the files with the numbers {numbers}{of} are missing. Restore them."
+            yield f"{directory}: the files with the numbers {numbers}{of} are missing. {_WAYS}"

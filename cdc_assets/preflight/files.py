@@ -22,19 +22,20 @@ from cdc_assets.sources import Source
 FILE_RULES = ("files-missing", "files-changed", "files-vanished")
 """The rules about files. A changed file is read again; the others may mean lost rows."""
 
+_OLDER_WAY = "a table that is older than the changefeed can also be rebuilt from a dump taken since (setting initial)"
 _UNREAD = (
     "was listed, or named by the index file of its directory, and was gone before it was read, so its contents are "
-    "not known. Restore it, or rebuild the table; if its rows do not matter, remove its entry with `cdc-assets files "
+    f"not known. Restore it ({_OLDER_WAY}); if its rows do not matter, remove its entry with `cdc-assets files "
     "--forget`."
 )
 _MISSING = (
     "numbers of files are missing between existing files; expected numbers without gaps. If something removed the "
-    "files before they were applied, restore them or rebuild the table."
+    f"files before they were applied, restore them ({_OLDER_WAY})."
 )
 _UNWRITTEN = (
     "a file is missing, and the index file of its directory names it; expected that it is written soon. Writers before "
     "v8.5.5 name a file before they write it, and use its number again after a crash. If it stays missing and "
-    "something removed it, restore it or rebuild the table."
+    f"something removed it, restore it ({_OLDER_WAY})."
 )
 _CHANGED = (
     "a file has changed since it was read; expected that a file never changes. Writers before v8.5.5 can rewrite a "
@@ -46,8 +47,8 @@ _UNKNOWN = (
     "topic.prefix bring the table by a snapshot, as a feed of its own."
 )
 _VANISHED = (
-    "a file no longer exists, and its last rows are not applied; expected that files stay until they are. Restore it, "
-    "or rebuild the table."
+    "a file no longer exists, and its last rows are not applied; expected that files stay until they are. Restore it "
+    f"({_OLDER_WAY})."
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdc_assets.model.findings import INCOMPLETE
@@ -26,14 +26,23 @@ _MESSAGE = re.compile(r"([^\s:]+\[\d+\] offset \d+): (.*)", re.DOTALL)
 
 
 def plan_lines(
-    steps: Sequence[StepText], listing: Listing, waiting: int, incomplete: Iterable[tuple[str, str, str]]
+    steps: Sequence[StepText],
+    listing: Listing,
+    waiting: int,
+    held: Mapping[str, str],
+    incomplete: Iterable[tuple[str, str, str]],
 ) -> Iterator[str]:
-    """Yield what `plan` shows as lines of text; `waiting` messages are not landed, `incomplete` as in its lines."""
+    """Yield what `plan` shows as lines of text.
+
+    `waiting` messages are not landed, `held` are the reasons of tables that stopped at their rows, `incomplete` as in
+    its lines.
+    """
     yield from step_lines(steps)
     idle = "Nothing to do with what is landed." if waiting else "Nothing to do."
     yield f"{counted(len(steps), 'step')} through checkpoint {listing.checkpoint}" if steps else idle
     if waiting:
         yield f"{counted(waiting, 'message')} not landed yet: `apply` lands them first and may have more to do."
+    yield from (f"held when last applied: {table}: {reason}" for table, reason in held.items())
     yield from incomplete_lines(incomplete)
     yield from problem_lines(listing.problems)
 

@@ -383,6 +383,29 @@ def test_a_table_that_lacks_rows_only_until_a_truncate_that_is_not_applied_gets_
     assert pipeline.apply("run").complete
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_file_of_an_older_table_that_is_gone_is_replaced_by_a_dump_taken_since(number: int, tmp_path: Path) -> None:
+    feed, lake, ledger = LittleFeed(tmp_path), MemoryLake(), Ledger("sqlite://")
+    text, name = "CREATE TABLE `a` (`id` INT PRIMARY KEY,`v` VARCHAR(40))", TableId("s", "a")
+
+    def with_dump(at: Tso, *keys: int) -> Pipeline:
+        place, rows = tmp_path / f"dump{at}", [(str(key), "x") for key in keys]
+        write_dump(place, {name: (created(text), rows)}, at, Writing(), texts={name: text})
+        settings = feed.settings(initial={"dump": str(place)})
+        return Pipeline(settings, settings.open_source(), lake, ledger)
+
+    feed.ddl("s.a", FIRST, "", 0)
+    files = [feed.rows("s.a", FIRST, [("I", FIRST + n, n, "x")]) for n in (1, 2)]
+    feed.publish(FIRST + 9)
+    first = with_dump(FIRST, 0)
+    assert first.apply("run").complete
+    files[number].unlink()
+    with pytest.raises(RebuildRefused, match="a dump taken since"):
+        rebuild(first, MemoryRebuilds(lake), ["s.a"])
+    assert rebuild(with_dump(FIRST + 5, 0, 1, 2), MemoryRebuilds(lake), ["s.a"])
+    assert sorted(lake.read(name).column("id").to_pylist()) == [0, 1, 2]
+
+
 def test_aside_tables_from_the_future_are_built_again(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     def dies(_: Life) -> None:
         raise KeyboardInterrupt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,31 @@ from cdc_assets.operations.status import lake_status
 from cdc_assets.pipeline.outcome import RunHooks
 from cdc_assets.report.tables import TableStatus
 from cdc_assets.settings.lake import LakeSettings
+from cdc_assets_tests.command_line import commands_here
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
+
+
+def test_a_plan_names_tables_that_stopped_at_their_rows(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    feed = LittleFeed(tmp_path)
+    feed.create("s.t")
+    rows = feed.rows("s.t", FIRST, [("I", FIRST + 1, 1, "a")])
+    whole = rows.read_bytes()
+    rows.write_bytes(whole.replace(b",1,", b",one,"))
+    feed.publish(FIRST + 10)
+    of_feed = ["--sink-uri", f"file://{feed.bucket}?protocol=csv&date-separator=none", "--config", str(feed.toml)]
+    of_feed += ["--warehouse", str(tmp_path / "lake")]
+    with commands_here(spark, monkeypatch, capsys) as run:
+        assert run("plan", *of_feed).returncode == 0
+        assert run("apply", *of_feed).returncode == 1
+        held = run("plan", *of_feed)
+        assert held.returncode == 1
+        assert "s.t: " in held.stdout.splitlines()[-1]
+        assert json.loads(run("plan", *of_feed, "--json").stdout)["held"].keys() == {"s.t"}
+        rows.write_bytes(whole)
+        assert run("apply", *of_feed).returncode == 0
+        assert run("plan", *of_feed).returncode == 0
 
 
 def test_what_an_interrupted_run_has_committed_is_shown(tmp_path: Path, spark: SparkSession) -> None:
