@@ -192,7 +192,9 @@ class Planner:
             planned = self._planned(listing, decided, on_news)
         wire = self.settings.source_options.wire
         unwritten = partial(self.ledger.unwritten, self.settings.name)
-        late = {} if self.request.anew else dict(late_rows(self.source, wire, listing, planned, self.stats, unwritten))
+        recorded = partial(self.ledger.file_stats, self.settings.name)
+        seen = (self.source, wire, listing, planned, self.stats)
+        late = {} if self.request.anew else dict(late_rows(*seen, unwritten, recorded))
         if late:
             listing = replace(listing, late={**listing.late, **late})
             planned = self._planned(listing, decided, on_news)

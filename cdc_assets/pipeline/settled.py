@@ -15,18 +15,19 @@ settled files are counted and their fingerprints added up, so that nothing is ke
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import repeat, takewhile
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import CdcError
-from cdc_assets.formats import Wire, decode_among, position_column
+from cdc_assets.formats import LINE, Decoded, Wire, decode_among, position_column
 from cdc_assets.model.progress import AppliedState, Phase
 from cdc_assets.model.reports import FileStats
-from cdc_assets.model.schema import TableId
+from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DIGEST_MASK, DataFile, Listing, SettledFiles, fingerprint
 from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.model.table_history import History
@@ -39,6 +40,8 @@ LEAST_FILES = 100
 """Minimum files before a directory is summarised: remembering fewer would take as much."""
 _OPEN_FILES = 10
 """How many files at the end of a directory stay as they are: a writer may write the newest anew."""
+_SHARED = 2
+"""How many transactions of a file may be in other ones, too: its first and its last."""
 LOOK_AGAIN_SECONDS = 24 * 3600.0
 _CLOSED_AFTER = dt.timedelta(hours=60)
 
@@ -166,12 +169,13 @@ def late_rows(
     planned: Plan,
     stats: Mapping[str, FileStats],
     unwritten: Callable[[], Collection[str]],
+    recorded: Callable[[], Mapping[str, FileStats]],
 ) -> Iterator[tuple[str, str]]:
     """Yield (path, sentence) of files with rows that were not there when their tables were applied beyond them.
 
     They came into closed directories that were passed over; or before files that were read; or an index had named them
-    (`unwritten`, paths): as what somebody had removed and restored. A writer that begins anew goes on behind what it
-    has written. Reads such files whole.
+    (`unwritten`, paths): as what somebody had removed and restored. What a writer that begins anew sends again may
+    stand there, too: its rows are in files that were read (`recorded`, settled ones included). Reads files whole.
     """
     reopened = {settled.directory: settled for settled in listing.reopened if settled.closed}
     steps = planned.steps if wire.has_positions else None
@@ -184,10 +188,16 @@ def late_rows(
         ):
             continue
         file_claims = _of(claims, planned.history, file.root, file.version) or ()
-        readable = file_claims and wire.has_positions
-        rows = _commit_ts(source, wire, file, planned.history) if readable else None
+        tables = planned.history.decoding[file.root, file.version] if file_claims and wire.has_positions else ()
+        decoded = _decoded(source, wire, file.path, tables)
+        rows = None if decoded is None else _commit_ts(decoded)
         after = -1 if settled_files is None else settled_files.checkpoint
-        if any(_is_late(rows, after, claim) for claim in file_claims):
+        late = [claim for claim in file_claims if _is_late(rows, after, claim)]
+        if late and settled_files is None and decoded is not None and not decoded.rejects:
+            keyed = all(schema.key for _, schema in tables)
+            copies = _Copies(decoded.changes, max(claim.applied for claim in late), keyed)
+            late = late if _lacks(source, wire, planned, recorded(), file, copies) else []
+        if late:
             sentence = _RESTORED if settled_files is None else _LATE
             yield file.path, sentence.format(file.path, max(claim.applied for claim in file_claims), after)
 
@@ -247,16 +257,71 @@ def _is_late(rows: pa.ChunkedArray | None, after: Tso, claim: _Claim) -> bool:
     return bool(pc.any(pc.and_(pc.greater_equal(rows, low), pc.less_equal(rows, high))).as_py())
 
 
-def _commit_ts(source: Source, wire: Wire, file: DataFile, history: History) -> pa.ChunkedArray | None:
-    """Return the commit-ts of the rows in a file, None where one cannot be read."""
+def _decoded(source: Source, wire: Wire, path: str, tables: Sequence[tuple[TableId, TableSchema]]) -> Decoded | None:
+    """Return the changes of a file, None where it cannot be read or is of none of these tables."""
     try:
-        data = source.reader.read(file.path)
-        decoded = decode_among(wire, data, file.path, history.decoding[file.root, file.version])[1]
+        return decode_among(wire, source.reader.read(path), path, tables)[1] if tables else None
     except CdcError:
         return None
+
+
+def _commit_ts(decoded: Decoded) -> pa.ChunkedArray | None:
+    """Return the commit-ts of the rows in a file, None where one cannot be read."""
     broken = pa.array([reject.commit_ts for reject in decoded.rejects], pa.int64())
     at = decoded.changes[position_column(decoded.changes)]
     return None if broken.null_count else pa.chunked_array([*at.chunks, broken], pa.int64())
+
+
+class _Copies:
+    """The changes of a file through a position, to be looked for in others.
+
+    Equal rows of a table without key may be of one transaction, the rest of which is in the next file. So only whole
+    transactions tell copies of them: no file has more than two that it shares with others.
+    """
+
+    def __init__(self, changes: pa.Table, through: Tso, keyed: bool) -> None:
+        at = changes[position_column(changes)]
+        self._commits = pc.unique(at.filter(pc.less_equal(at, through)))
+        self._left = Counter(self._rows(changes))
+        self._too_few = not keyed and len(self._commits) < _SHARED + 1
+
+    def __bool__(self) -> bool:
+        """Return whether rows are left that were in no other file."""
+        return self._too_few or bool(self._left)
+
+    @property
+    def bounds(self) -> tuple[Tso, Tso]:
+        """The first and the last of their commit-ts."""
+        bounds = pc.min_max(self._commits).as_py()
+        return bounds["min"], bounds["max"]
+
+    def take_away(self, changes: pa.Table) -> None:
+        """Leave out rows that are in another file."""
+        self._left -= Counter(self._rows(changes))
+
+    def _rows(self, changes: pa.Table) -> Iterator[str]:
+        some = changes.filter(pc.is_in(changes[position_column(changes)], self._commits))
+        names = sorted(name for name in some.column_names if name != LINE)
+        return map(repr, zip(*(zip(repeat(name), some[name].to_pylist()) for name in names), strict=True))
+
+
+def _lacks(
+    source: Source, wire: Wire, planned: Plan, recorded: Mapping[str, FileStats], file: DataFile, left: _Copies
+) -> bool:
+    """Return whether a file has rows that are in no file of its table that was read."""
+    low, high = left.bounds
+    for path, read in recorded.items():
+        if read.max_commit_ts is None or read.min_commit_ts is None or not path.startswith(f"{file.root}/"):
+            continue
+        place = source.place(path) if read.min_commit_ts <= high and read.max_commit_ts >= low else None
+        if place is not None and place.root == file.root and path != file.path:
+            tables = planned.history.decoding.get((place.root, place.version), ())
+            other = _decoded(source, wire, path, tables)
+            if other is not None:
+                left.take_away(other.changes)
+            if not left:
+                return False
+    return bool(left)
 
 
 def _claims(planned: Plan) -> dict[TableId, list[_Claim]]:

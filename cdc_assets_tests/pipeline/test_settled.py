@@ -423,6 +423,52 @@ def test_what_is_delivered_again_behind_the_files_that_were_read_changes_nothing
     assert feed.ids() == {1, 2, 20}
 
 
+@pytest.mark.parametrize("keyed", [True, False])
+def test_what_is_delivered_again_in_the_directory_of_an_earlier_version_changes_nothing(
+    tmp_path: Path, keyed: bool
+) -> None:
+    feed = LittleFeed(tmp_path)
+    feed.create("db.t", keyed=keyed)
+    before = [("I", FIRST + number, number, "x") for number in range(1, 5)]
+    feed.rows("db.t", FIRST, before)
+    feed.ddl("db.t", FIRST + 50, "ALTER TABLE `t` COMMENT = 'c'", 17, keyed=keyed)
+    feed.rows("db.t", FIRST + 50, [("I", FIRST + 60, 60, "x")])
+    lake, ledger, settings = MemoryLake(), Ledger("sqlite://"), feed.settings()
+
+    def run(checkpoint: Tso) -> Outcome:
+        feed.publish(checkpoint)
+        return Pipeline(settings, settings.open_source(), lake, ledger).apply()
+
+    assert run(FIRST + 100).complete
+    feed.rows("db.t", FIRST, before[1:])
+    feed.rows("db.t", FIRST + 50, [("I", FIRST + 60, 60, "x"), ("I", FIRST + 120, 120, "x")])
+    for checkpoint in (FIRST + 130, FIRST + 131):
+        assert run(checkpoint).complete
+    assert sorted(lake.read(TableId("db", "t")).column("id").to_pylist()) == [1, 2, 3, 4, 60, 120]
+    assert not any(file.path not in ledger.file_stats("little") for file in settings.open_source().listing().data_files)
+    feed.rows("db.t", FIRST, [*before, ("I", FIRST + 4, 5, "x")])
+    assert [table.state for table in run(FIRST + 140).tables] == ["held"]
+
+
+def test_a_file_that_an_index_named_too_early_may_have_what_is_delivered_again(tmp_path: Path) -> None:
+    feed = LittleFeed(tmp_path)
+    feed.create("db.t")
+    first = feed.rows("db.t", FIRST, [("I", FIRST + 1, 1, "x"), ("I", FIRST + 2, 2, "x")])
+    (first.parent / "meta").mkdir()
+    (first.parent / "meta" / "CDC.index").write_text(f"{first.name[:-5]}2.csv\n")
+    lake, ledger, settings = MemoryLake(), Ledger("sqlite://"), feed.settings()
+
+    def run(checkpoint: Tso) -> Outcome:
+        feed.publish(checkpoint)
+        return Pipeline(settings, settings.open_source(), lake, ledger).apply()
+
+    assert run(FIRST + 10).complete
+    assert ledger.unwritten("little")
+    feed.rows("db.t", FIRST, [("I", FIRST + 2, 2, "x"), ("I", FIRST + 20, 20, "x")])
+    assert run(FIRST + 30).complete
+    assert set(lake.read(TableId("db", "t")).column("id").to_pylist()) == {1, 2, 20}
+
+
 def test_a_directory_to_which_a_file_may_be_brought_back_is_looked_at(dated: Dated) -> None:
     listing, planned = dated.pipeline.planner.plan(whole=True)
     stats = dated.ledger.file_stats(dated.feed.settings().name)
