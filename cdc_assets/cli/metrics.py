@@ -45,7 +45,7 @@ def metrics(
 
     if output is not None and port is not None:
         raise BadSettings("--output and --port exclude each other. Give one of them.")
-    lake, loaded = named_lake(warehouse, settings)
+    lake, loaded = named_lake(warehouse, settings, may_come=True)
 
     def text() -> str:
         return metrics_text(lake, loaded.changefeeds if loaded is not None else ())

@@ -286,8 +286,15 @@ def _described(given: dict[str, Any]) -> dict[str, Any]:
 
 def load_settings(path: str | None) -> Settings:
     """Return the settings of a file; one that no option names is named on the error stream. Raises BadSettings."""
-    from cdc_assets.settings.config import load, settings_file
+    from cdc_assets.settings.config import has_settings_file, load, settings_file
 
+    if not has_settings_file(path):
+        known = {option for param in click.get_current_context().command.params for option in param.opts}
+        ways = " and ".join(option for option in ("--sink-uri", "--warehouse") if option in known)
+        raise BadSettings(
+            f"no settings are given, and {settings_file()} does not exist. Give --settings FILE"
+            + (f", or {ways}." if ways else ".")
+        )
     loaded = load(path)
     if path is None:
         click.echo(f"settings: {settings_file()}", err=True)
@@ -369,19 +376,29 @@ def opened(what: str, given: dict[str, Any], *, is_there: bool = False) -> Itera
         yield pipeline
 
 
-def named_lake(warehouse: str | None, settings: str | None) -> tuple[LakeSettings, Settings | None]:
-    """Return the lake that one of two options names, and the settings where these are read. Raises BadSettings."""
+def named_lake(
+    warehouse: str | None, settings: str | None, *, may_come: bool = False
+) -> tuple[LakeSettings, Settings | None]:
+    """Return the lake that one of two options names, and the settings where these are read.
+
+    Raises BadSettings, also for a lake that is not there unless it `may_come` later.
+    """
+    from cdc_assets.operations.opening import refuse_empty
     from cdc_assets.settings.lake import LakeSettings
 
-    if warehouse and not settings:
-        return LakeSettings.from_warehouse(warehouse), None
-    loaded = load_settings(settings)
-    return loaded.needed_lake(warehouse), loaded
+    loaded = load_settings(settings) if settings or not warehouse else None
+    if loaded is None:
+        lake = LakeSettings.from_warehouse(warehouse or "")
+    else:
+        lake = lake_of(CommandTarget(loaded.changefeeds, loaded.lake_of(warehouse)))
+    if not may_come:
+        refuse_empty(lake)
+    return lake, loaded
 
 
 def lake_and_names(given: dict[str, Any]) -> tuple[LakeSettings, list[str]]:
     """Return the lake and the changefeeds to show: of --warehouse alone all that it knows. Raises BadSettings."""
-    from cdc_assets.operations.opening import read_ledger, refuse_missing
+    from cdc_assets.operations.opening import read_ledger, refuse_empty
     from cdc_assets.settings.lake import LakeSettings
 
     if given.get("warehouse") and not given.get("settings") and not given.get("sink_uri"):
@@ -393,7 +410,7 @@ def lake_and_names(given: dict[str, Any]) -> tuple[LakeSettings, list[str]]:
     else:
         target = target_of(given)
         lake, names = lake_of(target), [changefeed.name for changefeed in target.changefeeds]
-    refuse_missing(lake)
+    refuse_empty(lake)
     return lake, names
 
 

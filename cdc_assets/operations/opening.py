@@ -64,6 +64,17 @@ def refuse_missing(lake: LakeSettings) -> None:
     )
 
 
+def refuse_empty(lake: LakeSettings) -> None:
+    """Raise BadSettings where a lake is a local directory that is not there, or in which no run has begun."""
+    refuse_missing(lake)
+    directory = lake.local_directory
+    if directory is not None and begun(lake) is None and not (lake.ledger or (directory / "ledger.db").exists()):
+        raise BadSettings(
+            f"there is no lake in {directory}: no catalog.db and no ledger.db. Give the --warehouse of an apply, or "
+            "apply a changefeed to it first."
+        )
+
+
 @contextmanager
 def open_state(lake: LakeSettings, changefeed: str, namespace: str = "{schema}") -> Iterator[LakeState]:
     """Open the lake's state of a changefeed, to read it without a JVM; its connections are closed with the block."""

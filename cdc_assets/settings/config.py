@@ -572,14 +572,11 @@ class Settings(Model):
             )
         return self.lake or plain
 
-    def needed_lake(self, warehouse: str | None = None) -> LakeSettings:
-        """Return the lake that the settings or --warehouse name.
-
-        Raises BadSettings where neither names one, or both name different ones.
-        """
-        lake = self.lake_of(warehouse)
+    def needed_lake(self) -> LakeSettings:
+        """Return the lake; raises BadSettings where the settings name none."""
+        lake = self.lake
         if lake is None:
-            raise BadSettings("no lake is named. Give --warehouse DIR, or `lake:` in changefeeds.yaml.")
+            raise BadSettings("no lake is named. Write `lake:` into changefeeds.yaml.")
         return lake
 
 
@@ -604,8 +601,8 @@ def load(path: str | os.PathLike[str] | None = None) -> Settings:
     except OSError as error:
         raise BadSettings(
             f"{file} cannot be read ({error.strerror}). "
-            f"Write your settings there, name another file in the environment variable {CONFIG_VARIABLE}, "
-            "or on the command line give --sink-uri and --warehouse instead."
+            f"Write your settings there, or name another file by --settings or the environment variable "
+            f"{CONFIG_VARIABLE}."
         ) from None
     except UnicodeDecodeError as error:
         raise BadSettings(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -253,12 +254,48 @@ def no_database(name: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize("command", ["status", "journal", "files"])
 def test_a_lake_is_also_named_by_a_settings_file(command: str, tmp_path: Path, here: Commands) -> None:
     (tmp_path / "lake").mkdir()
+    Ledger(f"sqlite:///{tmp_path / 'lake' / 'ledger.db'}").close()
     file = tmp_path / "shop.yaml"
     file.write_text("lake: {warehouse: lake}\nchangefeeds: [{sink_uri: 'file:///f?protocol=csv'}]")
     said = here(command, "--settings", str(file))
     assert (said.returncode, said.stderr) == (0, "")
     assert ("No run that looked at a table has ended yet." in said.stdout) == (command == "status")
-    assert list((tmp_path / "lake").iterdir()) == []
+    assert [path.name for path in (tmp_path / "lake").iterdir()] == ["ledger.db"]
+
+
+LOOKS = [["status"], ["journal"], ["files"], ["query", "s.t"], ["quarantine"], ["release", "--list"]]
+
+
+@pytest.mark.parametrize("arguments", LOOKS, ids=lambda arguments: arguments[0])
+def test_a_directory_without_a_lake_is_told_as_such(arguments: list[str], tmp_path: Path, here: Commands) -> None:
+    (tmp_path / "note.txt").touch()
+    said = here(*arguments, "--warehouse", str(tmp_path))
+    assert (said.returncode, f"there is no lake in {tmp_path}" in said.stderr) == (2, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
+
+
+NEEDED = {
+    "release": ["s.t", "1", "--skip"], "explain": ["s.t", "1"], "as-of": ["1"], "forget": ["s.t", "1", "--yes"],
+    "extract": ["s.t", "--from", "1", "--to", "2", "--out", "x"], "purge": ["s.t"], "rebuild": ["s.t"], "query": ["s.t"],
+}  # fmt: skip
+"""Arguments without which a command says that they are missing."""
+
+
+@pytest.mark.parametrize("name", sorted({*commands.commands} - {"demo", "ui", "setup", "landing"}))
+@pytest.mark.parametrize("settings", ["none", "a lake of none"])
+def test_advice_names_options_of_the_command(
+    settings: str, name: str, tmp_path: Path, here: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if settings != "none":
+        (tmp_path / "changefeeds.yaml").write_text("changefeeds: [{sink_uri: 'file:///none?protocol=csv'}]")
+    said = here(name, *NEEDED.get(name, []))
+    assert said.returncode in (1, 2), said.stdout + said.stderr
+    command = commands.commands[name]
+    known = {option for param in command.params for option in (*param.opts, *param.secondary_opts)} | {"--help"}
+    advised = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", said.stderr))
+    assert advised - known == set(), said.stderr
+    assert "Usage" not in said.stderr
 
 
 def test_status_says_that_all_tables_are_dropped(tmp_path: Path, here: Commands) -> None:

@@ -360,7 +360,7 @@ def test_the_file_says_all_and_its_paths_are_relative_to_it(tmp_path: Path, monk
     assert sink_options(shop).location == ("file", str(tmp_path / "feeds" / "shop"))
     assert shop.source_options == written(include_commit_ts=True, timezone="Europe/Berlin")
     assert settings.needed_lake().warehouse == str(tmp_path / "lake")
-    assert settings.needed_lake(str(tmp_path / "lake")) == settings.needed_lake()
+    assert settings.lake_of(str(tmp_path / "lake")) == settings.needed_lake()
     with pytest.raises(BadSettings, match=r"names the lake .*/lake, and --warehouse .*/other\. Leave out one"):
         settings.lake_of(str(tmp_path / "other"))
     assert shop.keys["shop.log"] == ("day", "number")
