@@ -206,6 +206,7 @@ _JOURNAL = _table("journal", {"life": TEXT, "tso": INT}, {
 _TABLES = _table("tables", {"life": TEXT}, {
     "schema": TEXT, "table": TEXT, "version": INT, "through": INT, "checkpoint": INT, "state": TEXT, "reason": TEXT,
     "ways": TEXT, "complete_by": TEXT, "points": TEXT, "run": TEXT, "changed_at": FLOAT,
+    "by_step": sa.Boolean,
 })  # fmt: skip
 _FIDELITY = _table("fidelity", {"path": TEXT, "column": TEXT, "rule": TEXT}, {"life": TEXT, "count": INT})
 _COLUMNS = _table("columns", {"life": TEXT, "position": sa.Integer}, {
@@ -683,6 +684,7 @@ class Ledger:
                 "reason": state.reason,
                 "ways": json.dumps(state.ways, ensure_ascii=False),
                 "complete_by": state.complete_by,
+                "by_step": state.by_step,
                 "points": json.dumps(_with_point(points.get(state.life, []), now, state.through)),
                 "run": state.run,
                 "changed_at": now,

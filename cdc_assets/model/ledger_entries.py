@@ -58,6 +58,7 @@ class TableState:
     `version` is the newest schema version applied, `through` the TSO at or below which everything is applied,
     `checkpoint` the changefeed's at that time. `complete_by` is what made it complete, "" for an incomplete one.
     `points` are the ends of the newest runs that brought it forward (seconds since 1970), with `through` of then.
+    `by_step` says that one of its steps stopped it, such as rows that do not fit, which no plan foresees.
     """
 
     life: str
@@ -71,3 +72,4 @@ class TableState:
     run: str = ""
     complete_by: str = ""
     points: tuple[tuple[float, Tso], ...] = ()
+    by_step: bool = False

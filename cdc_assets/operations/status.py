@@ -199,7 +199,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
 
 
 def stopped_at_rows(lake: LakeSettings, changefeed: str, planned: Plan) -> dict[str, str]:
-    """Return why tables stopped that a plan goes on with, by name: it does not read their rows, which a run did.
+    """Return why tables stopped in a step that a plan goes on with, by name: it does not read rows, which a run did.
 
     A table that has moved since is not among them.
     """
@@ -211,6 +211,7 @@ def stopped_at_rows(lake: LakeSettings, changefeed: str, planned: Plan) -> dict[
         str(state.name): state.reason
         for state in states
         if state.state.stopped
+        and state.by_step
         and state.life in due
         and ((applied := due[state.life]) is None or applied.progress.through <= state.through)
     }

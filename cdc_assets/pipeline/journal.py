@@ -142,12 +142,15 @@ class Journal:
         for t in outcome.tables:
             now = TableState(
                 str(t.life), t.name, t.version, t.through, outcome.checkpoint, t.state, t.reason, t.ways, run,
-                t.complete_by,
+                t.complete_by, by_step=t.error is not None,
             )  # fmt: skip
             before = known.get(now.life)
             waits = t.state is State.APPLIED and t.through < outcome.checkpoint and not t.steps
             if waits and before is not None and before.through == t.through and before.state.stopped:
-                now = replace(now, state=before.state, reason=before.reason, ways=before.ways, run=before.run)
+                now = replace(
+                    now, state=before.state, reason=before.reason, ways=before.ways, run=before.run,
+                    by_step=before.by_step,
+                )  # fmt: skip
             states.append(now)
         for life in outcome.plan.idle:
             state = outcome.plan.applied[life]

@@ -276,7 +276,8 @@ def test_a_directory_without_a_lake_is_told_as_such(arguments: list[str], tmp_pa
 
 NEEDED = {
     "release": ["s.t", "1", "--skip"], "explain": ["s.t", "1"], "as-of": ["1"], "forget": ["s.t", "1", "--yes"],
-    "extract": ["s.t", "--from", "1", "--to", "2", "--out", "x"], "purge": ["s.t"], "rebuild": ["s.t"], "query": ["s.t"],
+    "extract": ["s.t", "--from", "1", "--to", "2", "--out", "x"], "purge": ["s.t"], "rebuild": ["s.t"],
+    "query": ["s.t"],
 }  # fmt: skip
 """Arguments without which a command says that they are missing."""
 

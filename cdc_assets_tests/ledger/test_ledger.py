@@ -250,7 +250,7 @@ def test_a_file_that_goes_before_it_is_read_stops_its_table_and_no_other(ledger:
     states = {str(table.name): (table.state, table.reason) for table in outcome.tables}
     assert states["crash.a"][0] == "failed"
     assert str(lost.relative_to(bucket)) in states["crash.a"][1]
-    assert "rebuild the table" in states["crash.a"][1]
+    assert "restore it" in states["crash.a"][1]
     assert {state for name, (state, _) in states.items() if name != "crash.a"} == {"applied"}
 
 
