@@ -82,7 +82,7 @@ def _reservations(lake: LakeSettings, tables: Iterable[str]) -> list[str]:
     lines = []
     for row in lake_status(lake):
         if row.table in tables:
-            lines += [f"{row.table} is incomplete: {row.incomplete}"] if row.incomplete else []
+            lines += [f"{row.table} is {row.incomplete}"] if row.incomplete else []
             lines += [f"{row.table} keeps deleted rows: add WHERE {LIVING}"] if row.marks_deletes else []
             lines += (
                 [f"{row.table} is {row.state.value}, applied through {row.through_time}: {row.reason}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,9 @@ from cdc_assets.settings.config import ChangefeedSettings, Settings, from_flags
 from cdc_assets.settings.lake import LakeSettings
 
 _log = logging.getLogger(__name__)
+
+# Of sensors that are made here; Dagster warns again wherever it copies one, and its version is pinned.
+warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefinition", dg.BetaWarning)
 
 _S3, _SPARK = S3Credentials(), spark_resource()
 """One object each for all changefeeds of a code location, or Dagster refuses to merge the definitions."""

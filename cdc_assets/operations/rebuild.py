@@ -559,7 +559,7 @@ def _swap_all(
             continue
         work.done.append(SwappedTable(life, built[life].name, built[life].progress.tso, result))
         lost = _record(work, life, built[life], result, notes)
-        say(f"{life} is swapped in through {built[life].progress.tso}{lost}")
+        say(f"{life} is swapped in through {through}{lost}")
     return moved
 
 

@@ -122,7 +122,8 @@ def test_a_table_that_dagster_refuses_leaves_out_its_own_definitions_only(
     assert "no name, says Dagster" in caplog.text
 
 
-def test_the_code_location_loads_without_a_warning(tmp_path: Path) -> None:
+@pytest.mark.parametrize("location", ["ours", "a project's"])
+def test_the_code_location_loads_without_a_warning(location: str, tmp_path: Path) -> None:
     """Of tables with lag targets and odd names, as the webserver loads it."""
     feed, lake = LittleFeed(tmp_path), LakeSettings.from_warehouse(tmp_path / "lake")
     record_states(lake, "little", ODD)
@@ -131,7 +132,12 @@ def test_the_code_location_loads_without_a_warning(tmp_path: Path) -> None:
         f'lake: {{warehouse: lake}}\nchangefeeds:\n  - name: little\n    sink_uri: "file://{feed.bucket}?protocol=csv"\n'
         f"    changefeed_config: {feed.toml}\n    lag_target_seconds: 60\n"
     )
-    code = "from cdc_assets.definitions import defs\ndefs().get_repository_def().load_all_definitions()"
+    code = {
+        "ours": "from cdc_assets.definitions import defs\ndefs().get_repository_def().load_all_definitions()",
+        "a project's": "import dagster as dg\nfrom cdc_assets.defs import build_changefeed_defs\n"
+        f"dg.Definitions.validate_loadable(dg.Definitions.merge(build_changefeed_defs(lake={str(tmp_path / 'lake')!r}, "
+        f"name='little', sink_uri='file://{feed.bucket}?protocol=csv', changefeed_config={str(feed.toml)!r})))",
+    }[location]
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "CDC_ASSETS_CONFIG": str(settings)},
