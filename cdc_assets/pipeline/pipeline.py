@@ -482,13 +482,15 @@ class Pipeline:
         except TableMoved:
             self.lake.discard(step, staged)
             raise
+        report, name = staged.report, self.settings.name
+        # Before the commit: a file that nobody had read, and whose rows are applied, is taken for one that came late.
+        self.ledger.record_files(name, step.life, report.files, run, None, since=step.lo, revision=staged.revision)
         result = self.lake.commit(step, staged)
-        report = staged.report
         if report.excluded:
             self.journal.excluded(step, report, result, run)
         account = measure_window(step, staged.rows, report, result, published, time.time())
         read = (report.files, run, result.snapshot_after, account, step.lo, staged.revision)
-        self.ledger.record_files(self.settings.name, step.life, *read)
+        self.ledger.record_files(name, step.life, *read)
         return result, account
 
     def _refuse_revised(self, step: ApplyRows) -> None:

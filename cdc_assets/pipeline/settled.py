@@ -178,14 +178,11 @@ def late_rows(
     stand there, too: its rows are in files that were read (`recorded`, settled ones included). Reads files whole.
     """
     reopened = {settled.directory: settled for settled in listing.reopened if settled.closed}
-    steps = planned.steps if wire.has_positions else None
-    restored = _restored(listing, steps, stats, unwritten)
+    restored = _restored(listing, stats, unwritten)
     claims = _claims(planned) if reopened or restored else {}
     for file in listing.data_files if claims else ():
         settled_files, read = reopened.get(file.directory), stats.get(file.path)
-        if (settled_files is None and file.path not in restored) or (
-            read is not None and (read.size, read.etag) == (file.size, file.etag)
-        ):
+        if (settled_files is None and file.path not in restored) or _is_as_read(file, read):
             continue
         file_claims = _of(claims, planned.history, file.root, file.version) or ()
         tables = planned.history.decoding[file.root, file.version] if file_claims and wire.has_positions else ()
@@ -193,28 +190,30 @@ def late_rows(
         rows = None if decoded is None else _commit_ts(decoded)
         after = -1 if settled_files is None else settled_files.checkpoint
         late = [claim for claim in file_claims if _is_late(rows, after, claim)]
-        if late and settled_files is None and decoded is not None and not decoded.rejects:
-            keyed = all(schema.key for _, schema in tables)
-            copies = _Copies(decoded.changes, max(claim.applied for claim in late), keyed)
-            late = late if _lacks(source, wire, planned, recorded(), file, copies) else []
+        if late and settled_files is None:
+            known = recorded()
+            if _is_as_read(file, known.get(file.path)):
+                continue  # by another run, meanwhile
+            if decoded is not None and not decoded.rejects:
+                keyed = all(schema.key for _, schema in tables)
+                copies = _Copies(decoded.changes, max(claim.applied for claim in late), keyed)
+                late = late if _lacks(source, wire, planned, known, file, copies) else []
         if late:
             sentence = _RESTORED if settled_files is None else _LATE
             yield file.path, sentence.format(file.path, max(claim.applied for claim in file_claims), after)
 
 
-def _restored(
-    listing: Listing,
-    steps: Iterable[Step] | None,
-    stats: Mapping[str, FileStats],
-    unwritten: Callable[[], Collection[str]],
-) -> frozenset[str]:
-    """Return the paths of files that were not read and should have been there at an earlier look.
+def _is_as_read(file: DataFile, read: FileStats | None) -> bool:
+    return read is not None and (read.size, read.etag) == (file.size, file.etag)
 
-    Only those of `steps` count, which read each new file of rows with a commit-ts; None without it.
-    """
-    apply_steps = [step for step in steps or () if isinstance(step, ApplyRows)]
-    files = listing.data_files if steps is None else [f for s in apply_steps for f in (*s.files, *s.beside)]
-    unread = {file.path: file for file in files if file.path not in stats and not (file.messages or file.piece)}
+
+def _restored(
+    listing: Listing, stats: Mapping[str, FileStats], unwritten: Callable[[], Collection[str]]
+) -> frozenset[str]:
+    """Return the paths of files that were not read and should have been there at an earlier look."""
+    unread = {
+        file.path: file for file in listing.data_files if file.path not in stats and not (file.messages or file.piece)
+    }
     if not unread:
         return frozenset()
     newest = dict[tuple[str, str, str, int], tuple[Tso, str, int]]()

@@ -469,6 +469,62 @@ def test_a_file_that_an_index_named_too_early_may_have_what_is_delivered_again(t
     assert set(lake.read(TableId("db", "t")).column("id").to_pylist()) == {1, 2, 20}
 
 
+class Killed(BaseException):
+    """The end of a process, where the next line would be."""
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named by an index", "of an earlier date"])
+def test_a_run_that_is_killed_before_it_records_a_file_that_came_into_the_past_holds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    feed = Dated(tmp_path)
+    first = feed.put(0, FIRST + 1)
+    if named:
+        (first.parent / "meta").mkdir()
+        (first.parent / "meta" / "CDC.index").write_text(f"CDC{2:020d}.csv\n")
+    else:
+        feed.put(1, FIRST + 2)
+    assert feed.apply(FIRST + 10).complete
+    number = len(list(first.parent.glob("*.csv"))) + 1
+    feed.feed.rows("db.t", FIRST, [("I", FIRST + 12, 12, "x")]).rename(first.parent / f"CDC{number:020d}.csv")
+    with monkeypatch.context() as patch:
+        commit = MemoryLake.commit
+
+        def killed(*window: Any) -> None:
+            commit(*window)
+            raise Killed
+
+        patch.setattr(MemoryLake, "commit", killed)
+        with pytest.raises(Killed):
+            feed.apply(FIRST + 20)
+    assert 12 in feed.ids()
+    for checkpoint in (FIRST + 20, FIRST + 21):
+        assert feed.apply(checkpoint).complete
+
+
+def test_a_restored_file_of_a_table_that_was_renamed_meanwhile_holds_it(tmp_path: Path) -> None:
+    feed = LittleFeed(tmp_path)
+    feed.create("db.t")
+    files = [feed.rows("db.t", FIRST, [("I", FIRST + number, number, "x")]) for number in (1, 2, 3)]
+    data = files[1].read_bytes()
+    files[1].unlink()
+    lake, ledger, settings = MemoryLake(), Ledger("sqlite://"), feed.settings()
+
+    def run(checkpoint: Tso) -> Outcome:
+        feed.publish(checkpoint)
+        return Pipeline(settings, settings.open_source(), lake, ledger).apply()
+
+    assert run(FIRST + 10).complete
+    feed.ddl("db.u", FIRST + 50, "RENAME TABLE `db`.`t` TO `db`.`u`", 14)
+    feed.rows("db.u", FIRST + 50, [("I", FIRST + 60, 60, "x")])
+    assert run(FIRST + 100).complete
+    files[1].write_bytes(data)
+    for checkpoint in (FIRST + 101, FIRST + 102):
+        (table,) = run(checkpoint).tables
+        assert table.state == "held"
+        assert files[1].name in table.reason
+
+
 def test_a_directory_to_which_a_file_may_be_brought_back_is_looked_at(dated: Dated) -> None:
     listing, planned = dated.pipeline.planner.plan(whole=True)
     stats = dated.ledger.file_stats(dated.feed.settings().name)
