@@ -264,7 +264,7 @@ def _replaced(
 ) -> list[_Replaced]:
     """Return the rows of the files that match changes by key, as pairs of places.
 
-    Raises _SparksError where several have the same, which only a repair replaces.
+    Raises _SparksError where several have the same, which only a repair replaces, and one that marks rows does not.
     """
     names = step.schema.key
     kinds = pa.schema([(f"k{place}", arrow_type(step.schema.column(name))) for place, name in enumerate(names)])
@@ -284,7 +284,7 @@ def _replaced(
         if not len(matches):
             continue
         there = BitMap(matches.get_column(_CHANGE))
-        if (len(there) < len(matches) or there & seen) and not step.is_repair:
+        if (len(there) < len(matches) or there & seen) and not (step.is_repair and DELETED_AT not in step.lake_columns):
             raise _SparksError  # the table has a row twice: a MERGE writes both, and its counts tell of it
         seen |= there
         places, of = matches.get_columns()

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.lake import Lake, commit_stage, row_delta
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, REPAIRED
+from cdc_assets.model.lake_columns import DELETED_AT
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.folding import differences
 from cdc_assets_tests.keyed_feed import KEYS, PRIVACY, VALUES, Mended, name_of
@@ -101,6 +102,24 @@ def test_tables_of_every_key_are_repaired_with_their_history_and_go_on(
     mended.differ()
     mended.double()
     check(mended)
+
+
+def test_of_several_rows_that_the_source_lacks_one_stays_marked_and_its_key_comes_again_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    mended = Iceberg(tmp_path, spark, ["whole", "folded"], deletes="soft")
+    mended.double()
+    for table, rows in mended.feed.rows.items():
+        gone = [row for row in rows if row[0] in (VALUES[table][1], VALUES[table][4], VALUES[table][5])]
+        mended.feed.rows[table] = [row for row in rows if row not in gone]
+    assert {one.state for one in mended.compared(repair=True).values()} == {REPAIRED}
+    for table in mended.feed.rows:
+        rows = Lake.read(mended.lake, name_of(table))
+        keys = [str(row["k"]).lower() for row in rows.to_pylist() if row[DELETED_AT] is not None]
+        assert sorted(keys) == [str(VALUES[table][number]) for number in (1, 4, 5)]
+        mended.feed.write([("I", table, VALUES[table][number], "again") for number in (1, 4, 5)])
+    mended.apply()
+    assert {one.state for one in mended.compared().values()} == {EQUAL}
 
 
 SEAMS = (

@@ -126,20 +126,31 @@ def _on(schema: TableSchema, batch: Batch) -> list[str]:
 def _replace(target: CommitTarget, changes: DataFrame, schema: TableSchema, batch: Batch) -> None:
     """Let the row of each change be the only one of its key, however many the table has: every one of them leaves.
 
-    In a table that marks deleted rows those of a key that leaves are marked.
+    In a table that marks deleted rows one of those of a key that leaves comes back, marked: of several the next change
+    of the key would make as many living ones.
     """
     changes.createOrReplaceTempView("changes")
-    own = own_names(target.table)
-    columns = [*(quoted(column.name) for column in schema.stored), *own]
-    listed = ", ".join([*(f"c{position}" for position in range(len(schema.stored))), *own])
+    own, on, names = own_names(target.table), _on(schema, batch), [column.name for column in schema.stored]
+    columns = [*map(quoted, names), *own]
+    listed = ", ".join([*(f"c{position}" for position in range(len(names))), *own])
     values = ", ".join(f"_cdc_s.{place}" for place in listed.split(", "))
-    leaving = "WHEN MATCHED THEN DELETE"
+    marked = ""
     if DELETED_AT in own:
-        leaving = f"{_marking(own, f'_cdc_s.{OP} < 0')} WHEN MATCHED AND _cdc_s.{OP} > 0 THEN DELETE"
+        by = ", ".join(place_of(schema, name) for name in schema.key)
+        chosen = [f"_cdc_t.{quoted(name)} AS c{position}" for position, name in enumerate(names)]
+        chosen += [
+            f"CASE WHEN _cdc_t.{LIVING} THEN {value} ELSE _cdc_t.{name} END AS {name}"
+            for name, value in _marks(own).items()
+        ]
+        marked = (
+            f" UNION ALL SELECT false, {listed} FROM (SELECT {', '.join(chosen)}, row_number() OVER "
+            f"(PARTITION BY {by} ORDER BY _cdc_t.{DELETED_AT} IS NOT NULL) AS _cdc_turn FROM {target.name} _cdc_t "
+            f"JOIN (SELECT * FROM changes WHERE {OP} < 0) _cdc_s ON {' AND '.join(on)}) WHERE _cdc_turn = 1"
+        )
     target.session.sql(
-        f"MERGE INTO {target.name} _cdc_t USING (SELECT true AS {_LEAVES}, {OP}, {listed} FROM changes UNION ALL "
-        f"SELECT false, {OP}, {listed} FROM changes WHERE {OP} IN {_MAKE_ROWS}) _cdc_s "
-        f"ON {' AND '.join([f'_cdc_s.{_LEAVES}', *_on(schema, batch)])} {leaving} "
+        f"MERGE INTO {target.name} _cdc_t USING (SELECT true AS {_LEAVES}, {listed} FROM changes UNION ALL "
+        f"SELECT false, {listed} FROM changes WHERE {OP} IN {_MAKE_ROWS}{marked}) _cdc_s "
+        f"ON {' AND '.join([f'_cdc_s.{_LEAVES}', *on])} WHEN MATCHED THEN DELETE "
         f"WHEN NOT MATCHED AND NOT _cdc_s.{_LEAVES} THEN INSERT ({', '.join(columns)}) VALUES ({values})"
     )
 
@@ -184,7 +195,11 @@ def _living(target: CommitTarget) -> str:
 
 def _marking(own: Sequence[str], condition: str) -> str:
     """Return the clause of a MERGE that marks the living row of a change that fulfils a condition."""
-    moment = f"timestamp_millis(shiftright(_cdc_s.{COMMIT_TS}, 18)), current_timestamp()"
-    sets = {name: f"_cdc_s.{name}" for name in own} | {DELETED_AT: f"coalesce(_cdc_s.{DELETED_AT}, {moment})"}
-    listed = ", ".join(f"_cdc_t.{name} = {value}" for name, value in sets.items())
+    listed = ", ".join(f"_cdc_t.{name} = {value}" for name, value in _marks(own).items())
     return f"WHEN MATCHED AND {condition} AND _cdc_t.{LIVING} THEN UPDATE SET {listed}"
+
+
+def _marks(own: Sequence[str]) -> dict[str, str]:
+    """Return what a change marks a row with: the values of the lake's own columns."""
+    moment = f"timestamp_millis(shiftright(_cdc_s.{COMMIT_TS}, 18)), current_timestamp()"
+    return {name: f"_cdc_s.{name}" for name in own} | {DELETED_AT: f"coalesce(_cdc_s.{DELETED_AT}, {moment})"}
