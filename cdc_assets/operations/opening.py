@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
-from cdc_assets.errors import BadSettings, CdcError
+from cdc_assets.errors import BadSettings
 from cdc_assets.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from cdc_assets.pipeline.planner import Planner
     from cdc_assets.settings.config import ChangefeedSettings
     from cdc_assets.settings.lake import LakeSettings
-    from cdc_assets.sources import Source
 
 
 @contextmanager
@@ -108,15 +107,19 @@ def open_pipeline(
 ) -> Iterator[LakePipeline]:
     """Open a changefeed and a lake. Spark starts with the first step that needs it, and is stopped if started here.
 
-    With `applies` it is opened to apply it: into a new lake all is news, and Java starts while modules are imported.
+    With `applies` it is opened to apply it: into a new lake all is news, and Java starts while modules are imported. No
+    lake is made for a feed of files without a checkpoint, or that cannot be read: its error is raised before.
     """
     from cdc_assets.lake.failures import hide
     from cdc_assets.landing.opening import open_feed
 
     hide(settings.secrets)
     is_new = begun(lake) is None
-    with open_feed(settings, lake) as feed, open_ledger(lake) as ledger:
-        if applies and is_new and feed.landing is None and _has_begun(feed.source):
+    with ExitStack() as stack:
+        feed = stack.enter_context(open_feed(settings, lake))
+        starts = applies and is_new and feed.landing is None and feed.source.fence() > 0
+        ledger = stack.enter_context(open_ledger(lake))
+        if starts:
             from cdc_assets.lake.spark.session import start_jvm_aside
 
             start_jvm_aside(lake)
@@ -131,14 +134,6 @@ def open_pipeline(
             yield LakePipeline(settings, feed.source, opened, ledger, watch, PlanRequest(fuse), feed.landing)
         finally:
             opened.close()
-
-
-def _has_begun(source: Source) -> bool:
-    """Return whether a feed of files has a checkpoint; what speaks against that is told by whoever lists it."""
-    try:
-        return source.fence() > 0
-    except CdcError:
-        return False
 
 
 @contextmanager

@@ -339,6 +339,15 @@ def test_a_changefeed_without_its_first_checkpoint_is_named_as_such(tmp_path: Pa
     assert "Traceback" not in said.stderr
 
 
+@pytest.mark.parametrize("bucket", ["empty", "missing"])
+def test_a_changefeed_that_has_not_begun_leaves_no_lake(bucket: str, tmp_path: Path, here: Commands) -> None:
+    (tmp_path / "empty").mkdir()
+    uri = f"file://{tmp_path / bucket}?protocol=csv"
+    said = here("apply", "--sink-uri", uri, "--accept-unordered", "--warehouse", str(tmp_path / "lake"))
+    assert (said.returncode, "Traceback" in said.stderr) == (2, False)
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+
+
 def test_rows_without_commit_ts_want_the_users_word_for_it(tmp_path: Path, here: Commands) -> None:
     plain = Case("A_all_types").config("csv-plain")
     uri = f"file://{plain.bucket()}?{plain.recorded_options['sink_uri_params']}"
