@@ -35,9 +35,12 @@ class Layouts:
         return TableLayout(properties=layout.properties) if table.life.kind else layout
 
     def at(self, table: TableHistory, schema: TableSchema, position: Tso) -> TableLayout:
-        """Return the layout that a table can have with its columns of then, which may have had other names."""
+        """Return the layout that a table can have with its columns of then, which may have had other names.
+
+        One that gets its key later can mark deleted rows from then on.
+        """
         layout, types = self._former(table, position), _types(schema)
-        layout = replace(layout, marks_deletes=layout.marks_deletes and bool(schema.key))
+        layout = replace(layout, marks_deletes=layout.marks_deletes and bool(schema.key or table.schema.key))
         return layout.without([transform for transform in layout.transforms if layout.only(transform).misfit(types)])
 
     def carried_out(self, steps: Iterable[Step], table: TableHistory, state: AppliedState | None) -> Iterator[Step]:

@@ -304,6 +304,15 @@ def test_another_key_removes_marked_rows(lake: Lake) -> None:
     assert marks(source) == []
 
 
+def test_a_table_that_gets_its_key_later_marks_rows_from_then_on(lake: Lake) -> None:
+    source = made(lake, "a", TableSchema((ID, NOTE), ()))
+    apply(source, 110, [("I", 101, 1, "a"), ("I", 102, 2, "b"), ("D", 103, 2, "b")])
+    apply(source, 120, [("I", 111, 3, "c"), ("D", 112, 1, "a"), ("I", 113, 4, "d")])
+    source.change(130 * SECOND, SCHEMA, Rekey(("id",)))
+    apply(source, 140, [("D", 131, 3, "c"), ("U", 132, 4, "D")])
+    assert marks(source) == [(3, "c", 131, 131), (4, "D", 132, None)]
+
+
 @pytest.mark.parametrize("marking", ["parted", "plain", "both"])
 def test_rows_that_an_exchange_takes_away_are_marked_and_living_ones_come(marking: str, lake: Lake) -> None:
     parted, plain = (

@@ -113,6 +113,22 @@ def test_a_table_that_lost_its_key_has_no_marked_row_to_be_taken_for_one_of_the_
     assert shop.rows() == []
 
 
+def test_a_table_that_got_its_key_later_marks_rows_from_then_on_once_it_is_written_anew(tmp_path: Path) -> None:
+    shop, bare, keyed = Shop(tmp_path), TableId("shop", "bare"), FIRST + (10 << 18)
+    shop.feed.create("shop.bare", keyed=False)
+    shop.feed.rows("shop.bare", FIRST, [("I", FIRST + 1, 1, "a"), ("I", FIRST + 2, 2, "b"), ("D", FIRST + 3, 2, "b")])
+    shop.apply()
+    shop.feed.ddl("shop.bare", keyed, "ALTER TABLE `bare` ADD PRIMARY KEY (`id`)", 7)
+    shop.feed.rows("shop.bare", keyed, [("D", keyed + 1, 1, "a"), ("I", keyed + 2, 3, "c")])
+    shop.at = keyed + 2
+    (note,) = notes(shop.apply())
+    assert "rebuild" in note
+    shop.lake = MemoryLake()
+    shop.apply()
+    rows = {row["id"]: row[DELETED_AT] is not None for row in shop.lake.read(bare).to_pylist()}
+    assert (rows, notes(shop.apply())) == ({1: True, 3: False}, [])
+
+
 @pytest.mark.parametrize("deletes", ["gone", {"shop.*": "maybe"}, 7])
 def test_other_words_are_refused(deletes: Any) -> None:
     with pytest.raises((BadSettings, ValueError), match="deletes"):
