@@ -46,6 +46,7 @@ from cdc_assets.formats import MessageOptions, foreseen
 from cdc_assets.formats.messages import Kind, MessageCodec, SchemaEvent, codec_of, read_claim
 from cdc_assets.landing.files import LANDED, PART, codes_of, in_runs, open_deliveries
 from cdc_assets.model.landed import (
+    LEFT_OUT,
     NOT_SHOWN,
     TAKEN_AWAY,
     DeliveryEnd,
@@ -60,11 +61,15 @@ from cdc_assets.model.offsets import Ends, OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
-from cdc_assets.sources.topics import LogReader
+from cdc_assets.sources.topics import PUT_BACK, LogReader
 from cdc_assets.sources.topics.columns_text import format_schema
 
 # --- what is to be read, and what of it is gone -----------------------------------------------------------------------
 
+_LEFT_OUT = (
+    f"{LEFT_OUT}{{}}: they are taken for the tombstones behind its deletes, which sink connectors skip by default "
+    "(behavior.on.null.values = ignore)"
+)
 _TAKEN_AWAY = (
     f"{TAKEN_AWAY}{{}} away before they were read, more than its delete.retention.ms of {{:g}} hours after the landing "
     "before: deletes may have been among them, so rows that are gone may still be in its tables. Land more often than "
@@ -197,7 +202,8 @@ def read_range(log: LogReader, landed: Landed, wanted: OffsetRange, noted: Count
     """Read a range in batches of messages, until there is enough; return what is left of it, which may be nothing.
 
     The messages after a batch are read while it is taken. Raises InputError where messages are missing in the range,
-    and their loss is not accepted in what is `landed`. What compaction may have taken away too soon is noted.
+    and their loss is not accepted in what is `landed`. What compaction may have taken away too soon, and tombstones
+    that an archive does not have, are noted.
     """
     at = wanted.start
     with closing(read_ahead(log.read(wanted))) as batches:
@@ -207,6 +213,9 @@ def read_range(log: LogReader, landed: Landed, wanted: OffsetRange, noted: Count
                 if behind - at != batch.num_rows:
                     _refuse_missing(log, landed, wanted.partition, [at - 1, *batch.column("offset").to_pylist()], noted)
                 at = behind
+                put_back = pc.sum(pc.equal(batch.column("timestamp_type"), PUT_BACK)).as_py()
+                if put_back:
+                    noted[_LEFT_OUT.format(wanted.partition.topic)] += put_back
                 left = OffsetRange(wanted.partition, at, wanted.stop)
                 if take(batch, left) and len(left):
                     return left

@@ -152,6 +152,7 @@ class Decision:
 
 
 TAKEN_AWAY = "compaction took messages of the topic "
+LEFT_OUT = "messages without value are missing in the archive of the topic "
 
 INCREMENTAL = " incremental"
 """Behind the name of a log: the rows that were read from tables while it went on."""
@@ -302,8 +303,9 @@ class Landed:
 
     @property
     def taken_away(self) -> tuple[str, ...]:
-        """What compaction took away before it was read, and deletes may have been in, in words."""
-        reasons = ((reason, count) for reason, count in sorted(self.ignored.items()) if reason.startswith(TAKEN_AWAY))
+        """What compaction took away before it was read, and what an archive does not have, in words."""
+        beginnings = (TAKEN_AWAY, LEFT_OUT)
+        reasons = ((reason, count) for reason, count in sorted(self.ignored.items()) if reason.startswith(beginnings))
         return tuple(f"{reason} ({counted(count, 'message')})" for reason, count in reasons)
 
     @property

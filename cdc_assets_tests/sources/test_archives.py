@@ -456,6 +456,10 @@ def test_tombstones_that_a_sink_connector_left_out_are_known_by_their_deletes(
     outcome = feed.apply()
     assert (outcome.problems, [one.reason for one in outcome.tables if one.reason]) == ({}, [])
     assert sorted(row["id"] for row in feed.lake.read(TableId("public", "t")).to_pylist()) == [3, 4]
+    assert [warning for warning in feed.listing().warnings if "messages without value are missing" in warning] == [
+        "messages without value are missing in the archive of the topic cdc: they are taken for the tombstones behind "
+        "its deletes, which sink connectors skip by default (behavior.on.null.values = ignore) (3 messages)."
+    ]
 
 
 def test_other_messages_that_are_missing_are_a_loss_though_there_are_deletes(tmp_path: Path) -> None:

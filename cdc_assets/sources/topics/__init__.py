@@ -36,10 +36,12 @@ from cdc_assets.sources.topics.topic_options import TopicOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BATCH_BYTES", "LOGS", "LogReader", "connect_log", "message_schema"]
+__all__ = ["BATCH_BYTES", "LOGS", "PUT_BACK", "LogReader", "connect_log", "message_schema"]
 
 BATCH_BYTES = 16 << 20
 """About how many bytes of messages a batch holds."""
+PUT_BACK = "put back"
+"""The `timestamp_type` of a tombstone that an archive lacks."""
 
 LOGS: Mapping[str, str] = {"archive": "cdc_assets.sources.topics.archive", "kafka": "cdc_assets.sources.topics.kafka"}
 """What holds a log -> its folder."""
@@ -92,7 +94,8 @@ class LogReader(Protocol):
 def message_schema() -> pa.Schema:
     """Return the columns of messages.
 
-    `timestamp` is milliseconds since 1970, `timestamp_type` "create" or "append", both null if the log has none.
+    `timestamp` is milliseconds since 1970, `timestamp_type` "create" or "append", both null if the log has none; of a
+    tombstone that an archive lacks, and that its reader put back, the latter is PUT_BACK.
     `key` and `value` are null where the message has none, which is not the same as no bytes.
     """
     import pyarrow as pa

@@ -16,7 +16,7 @@ from cdc_assets.errors import BadSettings, InputError, MalformedData
 from cdc_assets.io.compression import buffered, decompressed, snappy_block
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.wording import counted
-from cdc_assets.sources.topics import message_schema
+from cdc_assets.sources.topics import PUT_BACK, message_schema
 from cdc_assets.sources.topics.archive.layouts import Span
 
 _COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
@@ -94,7 +94,9 @@ def numbered(span: Span, parts: Iterable[MessageList], *, of_connector: bool = F
         elif of_connector:
             deleted += [key for key, value in zip(part.keys, part.values, strict=True) if is_keyed_delete(key, value)]
     if deleted and count + len(deleted) == room:
-        yield _table(span, span.start + count, MessageList(deleted, [None] * len(deleted)))
+        tombstones = _table(span, span.start + count, MessageList(deleted, [None] * len(deleted)))
+        place = tombstones.schema.get_field_index("timestamp_type")
+        yield tombstones.set_column(place, tombstones.schema.field(place), pa.repeat(PUT_BACK, len(deleted)))
     elif count != room:
         why = (
             f"the file that has {span.start + count} is missing: bring it back. Or some were skipped (those without "

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from cdc_assets.errors import InputError
 from cdc_assets.io.storage import Opener
 from cdc_assets.model.offsets import Ends, LogEnds, OffsetRange, Partition
-from cdc_assets.sources.topics import BATCH_BYTES
+from cdc_assets.sources.topics import BATCH_BYTES, PUT_BACK
 from cdc_assets.sources.topics.archive.layouts import Entry, Layout, Span, layout_of
 from cdc_assets.sources.topics.archive.named import is_keyed_delete
 from cdc_assets.sources.topics.archive.pages import MessagePages
@@ -190,7 +190,11 @@ def _with_tombstones(messages: pa.Table, behind: int | None) -> pa.Table:
     deletes = messages.take(places).filter(pa.array(are_deletes, pa.bool_()))
     if not deletes.num_rows:
         return messages
-    left_out = {"offset": pc.add(deletes.column("offset"), 1), "value": pa.nulls(deletes.num_rows, pa.binary())}
+    left_out = {
+        "offset": pc.add(deletes.column("offset"), 1),
+        "value": pa.nulls(deletes.num_rows, pa.binary()),
+        "timestamp_type": pa.repeat(PUT_BACK, deletes.num_rows),
+    }
     for name, column in left_out.items():
         place = deletes.schema.get_field_index(name)
         deletes = deletes.set_column(place, deletes.schema.field(place), column)
