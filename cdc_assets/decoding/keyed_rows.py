@@ -23,6 +23,7 @@ from cdc_assets.decoding.upgrade import carried
 from cdc_assets.decoding.window import Window, decode_window, reduced, rejected
 from cdc_assets.errors import TableHeld
 from cdc_assets.formats import LINE, SplitReader, dump_rows
+from cdc_assets.model.lake_columns import DELETED_AT
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows, ChangeTable
@@ -196,7 +197,9 @@ def read_replay(replay: RecordReplay, reader: SplitReader, place: int) -> Window
     step = replay.steps[place]
     assert isinstance(step, ApplyRows)
     decoded_window = decode_window(step, reader, quarantine=True)
-    window, kind = reduced(step, [replace(decoded_window, rejects=())]), kind_of(replay.frame)
+    # A patch of a later window is none of a row that was marked before, so deletes stay until all are reduced.
+    marks, kind = DELETED_AT in step.lake_columns, kind_of(replay.frame)
+    window = reduced(step, [replace(decoded_window, rejects=())], is_part=marks)
 
     def others() -> pa.Table:
         left = decoded_window.changes.filter(pc.invert(_targets(decoded_window.changes, step, replay.targets, reader)))

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
+from unittest.mock import Mock, patch
 
 import pyarrow as pa
 import pytest
 
-from cdc_assets.decoding import FILE
+from cdc_assets.decoding import FILE, keyed_rows
 from cdc_assets.decoding.first_images import noted
+from cdc_assets.decoding.keyed_rows import RecordReplay
 from cdc_assets.decoding.window import Window, reduced
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Op
+from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Op
 from cdc_assets.model.lake_columns import DELETED_AT
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.splits import DataFile
-from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.steps import ApplyRows, ChangeTable
 
 SECOND = 1000 << 18
 ID = Column("id", "BIGINT", nullable=False, is_pk=True)
@@ -106,3 +109,19 @@ def test_a_row_that_was_made_and_deleted_has_its_last_values_and_the_time_and_of
         ("8", None, False, 5, 5),
         ("9", "again", True, 8, None),
     ]
+
+
+def test_a_patch_that_makes_a_row_has_nothing_of_a_row_that_was_deleted_in_an_earlier_window_of_a_replay() -> None:
+    schema = SCHEMAS["number"]
+    first, second = (replace(step_of(schema), lo=lo, hi=hi) for lo, hi in ((0, 3 * SECOND), (3 * SECOND, 9 * SECOND)))
+    images = [[(Op.INSERT, 1, 7, "a"), (Op.DELETE, 2, 7, "a")], [(Op.INSERT, 5, 7, "")]]
+    left_out = [[None, None], [["v"]]]
+    decoded = [
+        Window(table_of(some, schema).append_column(UNCHANGED, pa.array(names, pa.list_(pa.string()))))
+        for some, names in zip(images, left_out, strict=True)
+    ]
+    ddl = ChangeTable(first.life, 3 * SECOND, (), schema, schema)
+    replayed = RecordReplay(replace(step_of(schema), files=()), (first, ddl, second), {})
+    with patch.object(keyed_rows, "decode_window", side_effect=decoded):
+        windows = [keyed_rows.read_replay(replayed, Mock(), place) for place in (0, 2)]
+    assert rows_of(reduced(replayed.frame, windows), schema) == [("7", None, True, 5, None)]
