@@ -134,7 +134,7 @@ def fresh_column(name: str, picks: Picks) -> Col:
 
 def _placed(table: Table, col: Col, picks: Picks) -> tuple[tuple[Col, ...], str]:
     """The columns with `col` first, after another one, or at the end; and the clause for it."""
-    others = [one for one in table.columns if one.name != col.name]
+    others = [column for column in table.columns if column.name != col.name]
     where = picks(4)
     if where == 1:
         return (col, *others), " FIRST"
@@ -197,10 +197,10 @@ def _rename_column(source: Source, picks: Picks) -> None:
 def _swap_columns(source: Source, picks: Picks) -> None:
     """Two columns exchange their names, by a third name."""
     table = some_table(source, picks)
-    one, two = _column(table, picks, True).name, _column(table, picks, True).name
-    if one == two:
+    name, other_name = _column(table, picks, True).name, _column(table, picks, True).name
+    if name == other_name:
         raise Refused("one column")
-    for old, new in ((one, "swap"), (two, one), ("swap", two)):
+    for old, new in ((name, "swap"), (other_name, name), ("swap", other_name)):
         now = source.tables[table.name]
         clause, change = f"RENAME COLUMN {quoted(old)} TO {quoted(new)}", ColumnChange(old, new)
         source.alter(now, clause, 12, _renamed(now, old, new), change)
@@ -248,7 +248,7 @@ def _modify(source: Source, picks: Picks) -> None:
         # TiDB rewrites the column under a new id
         col = replace(col, id=table.numbered + 1)
     rows = converted(table, old.name, turn)
-    columns, place = tuple(col if one.name == col.name else one for one in table.columns), ""
+    columns, place = tuple(col if column.name == col.name else column for column in table.columns), ""
     if picks(3) == 2:
         columns, place = _placed(replace(table, columns=columns), col, picks)
         if not place:
@@ -267,7 +267,7 @@ def _set_default(source: Source, picks: Picks) -> None:
     col = replace(col, default=pool[number] if number < len(pool) else None)
     what = "DROP DEFAULT" if col.default is None else f"SET DEFAULT {col.sql.rpartition(' DEFAULT ')[2]}"
     clause = f"ALTER COLUMN {quoted(col.name)} {what}"
-    after = replace(table, columns=tuple(col if one.name == col.name else one for one in table.columns))
+    after = replace(table, columns=tuple(col if column.name == col.name else column for column in table.columns))
     source.alter(table, clause, 15, after)
 
 
@@ -281,7 +281,7 @@ def _several(source: Source, picks: Picks) -> None:
         raise Refused("one column")
     after = _renamed(_without(table, dropped), old, new)
     col = replace(fresh_column("added", picks), id=table.numbered + 1)
-    if any(one.name == "added" for one in table.columns):
+    if any(column.name == "added" for column in table.columns):
         raise Refused("taken")
     value = col.implicit if col.default is None else col.default
     rows: Rows = {h: {**row, col.name: value} for h, row in after.rows.items()}
@@ -362,11 +362,11 @@ def _reorganize(source: Source, picks: Picks) -> None:
     if len(parts.parts) < 2:
         raise Refused("one partition")
     at = picks(len(parts.parts) - 1)
-    one, two = parts.parts[at : at + 2]
+    left, right = parts.parts[at : at + 2]
     number = source.number()
-    bounds = two[2] if parts.kind == "RANGE" else one[2] + two[2]
+    bounds = right[2] if parts.kind == "RANGE" else left[2] + right[2]
     joined = (*parts.parts[:at], (f"m{number}", number, bounds), *parts.parts[at + 2 :])
-    clause = f"REORGANIZE PARTITION {quoted(one[0])}, {quoted(two[0])} INTO ({parts.define(f'm{number}', bounds)})"
+    clause = f"REORGANIZE PARTITION {quoted(left[0])}, {quoted(right[0])} INTO ({parts.define(f'm{number}', bounds)})"
     source.alter(table, clause, 64, replace(table, parts=replace(parts, parts=joined)))
 
 
@@ -376,8 +376,14 @@ def _exchange(source: Source, picks: Picks) -> None:
     assert table.parts is not None
 
     def fits(other: Table) -> bool:
-        def shape(one: Table) -> object:
-            return [replace(c, default=None) for c in one.columns], one.primary, one.clustered, one.uniques, one.indexes
+        def shape(table: Table) -> object:
+            return (
+                [replace(c, default=None) for c in table.columns],
+                table.primary,
+                table.clustered,
+                table.uniques,
+                table.indexes,
+            )
 
         return other.parts is None and shape(other) == shape(table)
 

@@ -57,15 +57,15 @@ class ArchivedTopic:
         """Compare what PyIceberg reads with the source, at its end or as a directory of expected contents has it."""
         tables = self.topic.case.expected() if expected is None else expected_tables(expected)
         state = LakeState(self.lake, self.settings.name)
-        found = []
+        mismatches = []
         for name, table in tables.items():
             if str(name) in UNSPOKEN.get(str(self.topic), ()):
                 continue
             if name not in self.topic.allowed.tables and str(name) not in REFUSED:
                 skip = self.topic.lost(table) | self.topic.allowed.columns.get(name, frozenset())
-                found += differences(table, state.read(name), skip=skip)
+                mismatches += differences(table, state.read(name), skip=skip)
         state.close()
-        return found
+        return mismatches
 
 
 def stopped(outcome: Outcome) -> Sequence[str]:

@@ -46,7 +46,7 @@ class AvroBroker(MemoryLog):
         name = topic or self.topic
         offset = sum((line["topic"], line["partition"]) == (name, partition) for line in self.lines)
         for key, value in messages:
-            texts = [None if one is None else base64.b64encode(one).decode() for one in (key, value)]
+            texts = [None if part is None else base64.b64encode(part).decode() for part in (key, value)]
             line = {"topic": name, "partition": partition, "offset": offset, "timestamp_ms": 1}
             self.lines.append({**line, "key_b64": texts[0], "value_b64": texts[1]})
             offset += 1
@@ -61,22 +61,22 @@ class AvroBroker(MemoryLog):
         name = {"type": "record", "name": sanitized(table), "namespace": f"default.{sanitized(schema)}"}
         fields = [
             {
-                "name": sanitized(one),
-                "type": kind if one in key else ["null", kind],
-                **({} if one in key else {"default": None}),
+                "name": sanitized(name),
+                "type": kind if name in key else ["null", kind],
+                **({} if name in key else {"default": None}),
             }
-            for one, kind in columns.items()
+            for name, kind in columns.items()
         ]
         extension = [{"name": "_tidb_op", "type": "string"}, {"name": "_tidb_commit_ts", "type": "long"}] * extended
-        names = {sanitized(one) for one in key}
-        keys = [one for one in fields if one["name"] in names]
+        names = {sanitized(name) for name in key}
+        keys = [avro_field for avro_field in fields if avro_field["name"] in names]
         return AvroTable(
             self._register({**name, "fields": keys}), self._register({**name, "fields": [*fields, *extension]})
         )
 
     def _register(self, document: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
         text = json.dumps(document)
-        known = next((name for name, one in self.registry.items() if one == text), None)
+        known = next((name for name, registered_text in self.registry.items() if registered_text == text), None)
         if known is None:
             known = str(len(self.registry) + 1)
             self.registry[known] = text
@@ -92,7 +92,7 @@ class AvroTable:
 
     def row(self, ts: int, op: str = "c", /, **values: Any) -> Message:
         """Return a row event; columns that are not given are NULL."""
-        names = [one["name"] for one in self.value[1]["fields"]]
+        names = [avro_field["name"] for avro_field in self.value[1]["fields"]]
         held = {**dict.fromkeys(names), **values, "_tidb_op": op, "_tidb_commit_ts": ts}
         return _framed(self.key, values), _framed(self.value, held)
 
@@ -117,6 +117,6 @@ def _framed(schema: tuple[int, dict[str, Any]], row: Mapping[str, Any]) -> bytes
     out = io.BytesIO()
     out.write(b"\0" + schema[0].to_bytes(4, "big"))
     parsed = fastavro.parse_schema(schema[1], named_schemas={}, _write_hint=False)
-    names = {one["name"] for one in schema[1]["fields"]}
+    names = {avro_field["name"] for avro_field in schema[1]["fields"]}
     fastavro.schemaless_writer(out, parsed, {name: value for name, value in row.items() if name in names})
     return out.getvalue()

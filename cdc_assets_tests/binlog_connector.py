@@ -85,7 +85,9 @@ class BinlogConnector:
     def reasons(self) -> list[str]:
         """Apply what was sent; return why tables are held, or rows belong to none."""
         outcome = self.feed.apply()
-        return list(dict.fromkeys([*(one.reason for one in outcome.tables if one.reason), *outcome.problems.values()]))
+        return list(
+            dict.fromkeys([*(table.reason for table in outcome.tables if table.reason), *outcome.problems.values()])
+        )
 
     def apply(self) -> list[dict[str, Any]]:
         """Apply what was sent, none of which may be held; return the rows."""
@@ -103,7 +105,7 @@ class BinlogConnector:
         return {"source": source, "ts_ms": self.ms}
 
     def _put(self, topic: str, key: Any, value: Any) -> None:
-        texts = [None if one is None else json.dumps(one, separators=(",", ":")).encode() for one in (key, value)]
+        texts = [None if part is None else json.dumps(part, separators=(",", ":")).encode() for part in (key, value)]
         coded = [None if text is None else base64.b64encode(text).decode() for text in texts]
         headers = [["__debezium.context.runId", base64.b64encode(self.run.encode()).decode()]] if self.run else []
         offset = sum(line["topic"] == topic for line in self.feed.log.lines)

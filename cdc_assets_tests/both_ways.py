@@ -52,12 +52,12 @@ class _Numbers:
         return _Numbers(self.numbers, cloudpickle.dumps(function))  # type: ignore[no-untyped-call]
 
     def collect(self) -> list[tuple[Any, ...]]:
-        found = []
+        rows = []
         for number in self.numbers:
             batch = pa.RecordBatch.from_arrays([pa.array([number])], names=["id"])
             for result in pickle.loads(self.function)(iter([batch])):
-                found += [tuple(row.values()) for row in result.to_pylist()]
-        return found
+                rows += [tuple(row.values()) for row in result.to_pylist()]
+        return rows
 
 
 class BothWays(MemoryLake):

@@ -47,16 +47,16 @@ def distinctive(value: bytes) -> bool:
 
 def forms(token: bytes) -> set[bytes]:
     """Return how a token may stand in a file."""
-    found = {token, token.hex().encode(), token.hex().upper().encode()}
+    byte_forms = {token, token.hex().encode(), token.hex().upper().encode()}
     for shift in range(3):  # what stands before it moves the letters of base64
         letters = base64.b64encode(b"\0" * shift + token)
-        found.add(letters[4 if shift else 0 : len(letters) // 4 * 4 - 4])
+        byte_forms.add(letters[4 if shift else 0 : len(letters) // 4 * 4 - 4])
     text = token.decode("utf-8", "replace")
-    found |= {json.dumps(text)[1:-1].encode(), repr(text)[1:-1].encode(), repr(token)[2:-1].encode()}
-    found.add(text.encode("utf-16-le")[:-1])  # in either order
+    byte_forms |= {json.dumps(text)[1:-1].encode(), repr(text)[1:-1].encode(), repr(token)[2:-1].encode()}
+    byte_forms.add(text.encode("utf-16-le")[:-1])  # in either order
     if re.fullmatch(r"-?[1-9]\d{9,17}", text):
-        found |= {int(text).to_bytes(8, order, signed=True) for order in ("little", "big")}
-    return {form for form in found if len(form) >= _LEAST}
+        byte_forms |= {int(text).to_bytes(8, order, signed=True) for order in ("little", "big")}
+    return {form for form in byte_forms if len(form) >= _LEAST}
 
 
 def found_in(data: bytes, tokens: Iterable[bytes]) -> list[bytes]:
@@ -70,16 +70,16 @@ def _found_in(parts: Sequence[bytes], tokens: Iterable[bytes]) -> list[list[byte
     if not every:
         return [[] for _ in parts]
     texts = pl.Series([part.decode("latin-1") for part in parts], dtype=pl.String)
-    found = texts.str.extract_many([*every], overlapping=True)
-    return [sorted({every[form] for form in some}) for some in found]
+    matches = texts.str.extract_many([*every], overlapping=True)
+    return [sorted({every[form] for form in some}) for some in matches]
 
 
 def leaks(directory: Path, tokens: set[bytes]) -> list[str]:
     """Return which files below a directory have a token, and which."""
     files = (file for file in sorted(directory.rglob("*")) if file.is_file())
     parts = [(f"{file.relative_to(directory)}{what}", data) for file in files for what, data in contents(file)]
-    found = _found_in([data for _, data in parts], tokens)
-    return [f"{name}: {token!r}" for (name, _), some in zip(parts, found, strict=True) for token in some]
+    matches = _found_in([data for _, data in parts], tokens)
+    return [f"{name}: {token!r}" for (name, _), some in zip(parts, matches, strict=True) for token in some]
 
 
 def contents(file: Path) -> Iterator[tuple[str, bytes]]:
@@ -104,11 +104,11 @@ def _text(rows: list[Any]) -> bytes:
 
     def parts(value: Any) -> Iterator[bytes]:
         if isinstance(value, dict):
-            for one in value.values():
-                yield from parts(one)
+            for element in value.values():
+                yield from parts(element)
         elif isinstance(value, (list, tuple)):
-            for one in value:
-                yield from parts(one)
+            for element in value:
+                yield from parts(element)
         else:
             yield value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
 

@@ -60,11 +60,11 @@ _DIRECTORIES = (_HERE / "corpus", _HERE.parents[1] / "shared" / "corpus")
 @functools.cache
 def archives() -> Mapping[str, Path]:
     """Return the archive of every case by its name; a case that ships with the project comes from there."""
-    found: dict[str, Path] = {}
+    paths_by_name: dict[str, Path] = {}
     for directory in reversed(_DIRECTORIES):
         for archive in sorted(directory.glob("*.tar.xz")):
-            found[archive.name.removesuffix(".tar.xz")] = archive
-    return dict(sorted(found.items()))
+            paths_by_name[archive.name.removesuffix(".tar.xz")] = archive
+    return dict(sorted(paths_by_name.items()))
 
 
 def cases() -> tuple[Case, ...]:
@@ -210,14 +210,14 @@ class Config:
         recorded = json.loads((self.path / "checkpoints.json").read_text(encoding="utf-8"))
         return tuple(
             Checkpoint(
-                ts=one["checkpoint_ts"],
-                note=one.get("note", ""),
-                bucket=self.path / one.get("bucket_copy", "bucket"),
-                has_copy="bucket_copy" in one,
-                expected=self.case.path / one["expected"] if one.get("expected") else None,
+                ts=checkpoint["checkpoint_ts"],
+                note=checkpoint.get("note", ""),
+                bucket=self.path / checkpoint.get("bucket_copy", "bucket"),
+                has_copy="bucket_copy" in checkpoint,
+                expected=self.case.path / checkpoint["expected"] if checkpoint.get("expected") else None,
             )
-            for one in recorded
-            if "checkpoint_ts" in one
+            for checkpoint in recorded
+            if "checkpoint_ts" in checkpoint
         )
 
     @property
@@ -282,15 +282,15 @@ def expected_tables(directory: Path) -> dict[TableId, ExpectedTable]:
     """Return every table of an expected directory by its name."""
     described = json.loads((directory / "tables.json").read_text(encoding="utf-8"))
     result = {}
-    for one in described["tables"]:
+    for described_table in described["tables"]:
         # Split at "\n" only: texts may hold other characters that count as line ends.
-        lines = (directory / one["file"]).read_bytes().decode("utf-8").split("\n")
+        lines = (directory / described_table["file"]).read_bytes().decode("utf-8").split("\n")
         table = ExpectedTable(
-            id=TableId(one["schema"], one["table"]),
-            columns=tuple(one["columns"]),
-            primary_key=tuple(one.get("primary_key") or ()),
+            id=TableId(described_table["schema"], described_table["table"]),
+            columns=tuple(described_table["columns"]),
+            primary_key=tuple(described_table.get("primary_key") or ()),
             rows=tuple(json.loads(line) for line in lines if line),
-            show_create=one.get("show_create_table_mariadb", ""),
+            show_create=described_table.get("show_create_table_mariadb", ""),
         )
         result[table.id] = table
     return result
@@ -437,5 +437,5 @@ def _shown(names: Sequence[str], row: tuple[Any, ...]) -> str:
 
 def assert_equal_tables(table: ExpectedTable, actual: pa.Table, *, skip: Iterable[str] = ()) -> None:
     """Assert that a lake table holds what the source held; the message is a readable difference."""
-    found = differences(table, actual, skip=skip)
-    assert not found, "\n".join(found)
+    mismatches = differences(table, actual, skip=skip)
+    assert not mismatches, "\n".join(mismatches)

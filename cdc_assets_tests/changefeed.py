@@ -30,7 +30,7 @@ def open_changefeed(settings: ChangefeedSettings) -> StorageSink:
 def written(protocol: str = "csv", **given: Any) -> SinkOptions:
     """Return options of rows and paths, all others having TiCDC's defaults."""
     kind = wire_class(protocol)
-    own = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+    own = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     wire = kind(**{name: value for name, value in given.items() if name in own})
     return SinkOptions(wire=wire, **{name: value for name, value in given.items() if name not in own})
 

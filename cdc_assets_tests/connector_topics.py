@@ -67,8 +67,8 @@ class Recording:
 
     @property
     def connector(self) -> Mapping[str, str]:
-        found: Mapping[str, str] = self.document(f"{self.variant}/options.json")["connector"]
-        return found
+        options: Mapping[str, str] = self.document(f"{self.variant}/options.json")["connector"]
+        return options
 
     @property
     def has_schemas(self) -> bool:
@@ -81,9 +81,9 @@ class Recording:
 
     @property
     def marks(self) -> Iterator[Mark]:
-        for one in self.document(f"{self.variant}/marks.json"):
-            if "mark" in one:
-                yield Mark(one["mark"], one["expected"], one["next_offsets"])
+        for mark in self.document(f"{self.variant}/marks.json"):
+            if "mark" in mark:
+                yield Mark(mark["mark"], mark["expected"], mark["next_offsets"])
 
     @property
     def uri(self) -> str:
@@ -101,7 +101,7 @@ class Recording:
         for mark in self.marks:
             for table in self.document(f"{mark.expected}/tables.json")["tables"]:
                 columns = tables.setdefault(f'"{table["schema"]}"."{table["table"]}"', {})
-                columns.update({one["name"]: one["type"] for one in table["columns"]})
+                columns.update({column["name"]: column["type"] for column in table["columns"]})
         texts = ["CREATE TYPE mood AS ENUM ('sad');", "CREATE DOMAIN posint AS integer;"]
         for name, columns in tables.items():
             listed = ", ".join(f'"{column}" {kind}' for column, kind in columns.items())
@@ -122,23 +122,25 @@ class Recording:
         return frozenset(self.document("allow.json").get(self.variant, ()))
 
     def differences(self, feed: TopicFeed, mark: Mark) -> list[str]:
-        found = []
+        mismatches = []
         for table in self.document(f"{mark.expected}/tables.json")["tables"]:
             name = f"{table['schema']}.{table['table']}"
             if name in self.allowed:
                 continue
             rows = [json.loads(line) for line in self.member(f"{mark.expected}/{table['file']}").splitlines()]
             if TableId(table["schema"], table["table"]) not in feed.lake.names():
-                found += [f"{name} is not there"] if rows else []
+                mismatches += [f"{name} is not there"] if rows else []
                 continue
             lake = plain_rows(feed.lake.read(TableId(table["schema"], table["table"])))
-            columns = {one["name"]: one["type"] for one in table["columns"]}
+            columns = {column["name"]: column["type"] for column in table["columns"]}
             absent = {*self.allowed, *_VIRTUAL}
-            compared = {one: kind for one, kind in columns.items() if f"{name}:{one}" not in absent}
+            compared = {
+                column_name: kind for column_name, kind in columns.items() if f"{name}:{column_name}" not in absent
+            }
             keys = [table["primary_key"], *(table.get("unique_not_null_keys") or [])]
-            key = next((one for one in keys if one and name not in _KEYLESS), None)
-            found += row_differences(name, lake, rows, compared, key, postgres=self.postgres)
-        return found
+            key = next((key for key in keys if key and name not in _KEYLESS), None)
+            mismatches += row_differences(name, lake, rows, compared, key, postgres=self.postgres)
+        return mismatches
 
 
 def row_differences(
@@ -154,20 +156,20 @@ def row_differences(
     if len(lake) != len(rows):
         return [f"{name} has {len(lake)} rows, expected {len(rows)}"]
     equal = functools.partial(_same, postgres=postgres)
-    left, found = list(lake), []
+    left, mismatches = list(lake), []
     by = [column for column in (key or columns) if column in columns]
     for row in rows:
-        pair = next((one for one in left if all(equal(one[c], row[c], columns[c]) for c in by)), None)
+        pair = next((candidate for candidate in left if all(equal(candidate[c], row[c], columns[c]) for c in by)), None)
         if pair is None:
-            found.append(f"{name} lacks { ({c: row[c] for c in by}) }")
+            mismatches.append(f"{name} lacks { ({c: row[c] for c in by}) }")
             continue
         left.remove(pair)
-        found += [
+        mismatches += [
             f"{name}:{column} is {pair[column]!r}, expected {row[column]!r} ({kind}) { ({c: row[c] for c in by}) }"
             for column, kind in columns.items()
             if not equal(pair[column], row[column], kind)
         ]
-    return found
+    return mismatches
 
 
 _KEYLESS = ("public.by_index",)
@@ -203,8 +205,8 @@ def plain_rows(table: pa.Table) -> list[Row]:
             kind = pa.int32() if pa.types.is_date32(field.type) else pa.int64()
             place = table.schema.get_field_index(field.name)
             table = table.set_column(place, field.name, table.column(field.name).cast(kind))
-    found: list[Row] = table.to_pylist()
-    return found
+    rows: list[Row] = table.to_pylist()
+    return rows
 
 
 def _same(value: Any, text: Any, kind: str, *, postgres: bool) -> bool:
@@ -214,7 +216,8 @@ def _same(value: Any, text: Any, kind: str, *, postgres: bool) -> bool:
         if postgres and kind.endswith("[]"):
             elements, held = _pg_array(text), json.loads(value)
             return len(elements) == len(held) and all(
-                _same(_element(one), other, kind[:-2], postgres=True) for one, other in zip(held, elements, strict=True)
+                _same(_element(element), other, kind[:-2], postgres=True)
+                for element, other in zip(held, elements, strict=True)
             )
         return _compare(value, str(text), kind.lower(), postgres)
     except (ValueError, TypeError, ArithmeticError):
@@ -284,18 +287,18 @@ _COMPARED: Mapping[str, Callable[[Any, str], bool]] = {
 
 
 def _clock(text: str) -> int:
-    found = re.fullmatch(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?", text)
-    assert found is not None
-    micros = ((int(found[2]) * 60 + int(found[3])) * 60 + int(found[4])) * 10**6 + int((found[5] or "0").ljust(6, "0"))
-    return -micros if found[1] else micros
+    match = re.fullmatch(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?", text)
+    assert match is not None
+    micros = ((int(match[2]) * 60 + int(match[3])) * 60 + int(match[4])) * 10**6 + int((match[5] or "0").ljust(6, "0"))
+    return -micros if match[1] else micros
 
 
 def _micros(text: str) -> int:
-    found = re.fullmatch(r"(\d+)-(\d\d)-(\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d+)?)(?:Z|\+00)?( BC)?", text)
-    if found is None:
+    match = re.fullmatch(r"(\d+)-(\d\d)-(\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d+)?)(?:Z|\+00)?( BC)?", text)
+    if match is None:
         raise ValueError(text)
-    year = 1 - int(found[1]) if found[5] else int(found[1])
-    return _days(year, int(found[2]), int(found[3])) * _DAY + _clock(found[4])
+    year = 1 - int(match[1]) if match[5] else int(match[1])
+    return _days(year, int(match[2]), int(match[3])) * _DAY + _clock(match[4])
 
 
 def _days(year: int, month: int, day: int) -> int:
@@ -308,7 +311,7 @@ def _days(year: int, month: int, day: int) -> int:
 
 
 def _pg_array(text: str) -> list[str | None]:
-    found: list[str | None] = []
+    elements: list[str | None] = []
     for quoted, plain in re.findall(r'(?:[{,])(?:"((?:[^"\\]|\\.)*)"|([^,{}"]+))', text):
-        found.append(re.sub(r"\\(.)", r"\1", quoted) if not plain else None if plain == "NULL" else plain)
-    return found
+        elements.append(re.sub(r"\\(.)", r"\1", quoted) if not plain else None if plain == "NULL" else plain)
+    return elements

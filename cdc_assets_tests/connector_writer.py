@@ -109,7 +109,7 @@ class Source:
             del self.rows[key]
             self._say("d", key, None)
         elif chance < 0.45:  # its key: a delete and a create at one place of the log
-            new = self.random.choice([one for one in range(20) if one not in self.rows])
+            new = self.random.choice([key for key in range(20) if key not in self.rows])
             self.rows[new] = self.rows.pop(key)
             self._say("d", key, None)
             self._say("c", new, self.rows[new], read_again=())
@@ -150,11 +150,11 @@ class Source:
         return {"type": "struct", "fields": fields, "optional": True, "field": name}
 
     def _written(self, row: Row, read_again: Any) -> Row:
-        found = {name: _encoded(kind, row[name]) for name, kind in self.columns.items()}
+        values = {name: _encoded(kind, row[name]) for name, kind in self.columns.items()}
         if read_again is not None:
             left = {name for name, value in row.items() if value == _LONG and name not in read_again}
-            found |= dict.fromkeys(left, "__debezium_unavailable_value")
-        return found
+            values |= dict.fromkeys(left, "__debezium_unavailable_value")
+        return values
 
     # --- where it goes ---
 
@@ -180,7 +180,7 @@ class Source:
     def _put(self, log: MemoryLog, event: _Event) -> None:
         offset = sum(line["partition"] == event.partition for line in log.lines)
         value = event.value and {**event.value, "payload": {**event.value["payload"], "ts_ms": len(log.lines)}}
-        texts = [None if one is None else json.dumps(one, separators=(",", ":")) for one in (event.key, value)]
+        texts = [None if part is None else json.dumps(part, separators=(",", ":")) for part in (event.key, value)]
         key, value_text = (None if text is None else base64.b64encode(text.encode()).decode() for text in texts)
         line = {"topic": TOPIC, "partition": event.partition, "offset": offset, "timestamp_ms": 0}
         log.lines.append({**line, "key_b64": key, "value_b64": value_text})

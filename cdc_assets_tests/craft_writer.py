@@ -35,11 +35,11 @@ class Row:
 def uvarint(number: int) -> bytes:
     """LEB128."""
     number &= (1 << 64) - 1
-    found = bytearray()
+    encoded_bytes = bytearray()
     while number >= 0x80:
-        found.append(number & 0x7F | 0x80)
+        encoded_bytes.append(number & 0x7F | 0x80)
         number >>= 7
-    return bytes([*found, number])
+    return bytes([*encoded_bytes, number])
 
 
 def varint(number: int) -> bytes:
@@ -86,11 +86,11 @@ def overwritten(images: Sequence[Sequence[Cell]], buffer_bytes: int = 1024) -> l
 
 
 def _deltas(numbers: Iterable[int]) -> list[int]:
-    found, last = [], 0
+    deltas, last = [], 0
     for number in numbers:
-        found.append(number - last)
+        deltas.append(number - last)
         last = number
-    return found
+    return deltas
 
 
 class _Terms:
@@ -110,8 +110,8 @@ def _group(kind: int, cells: Sequence[Cell], terms: _Terms) -> bytes:
             *map(varint, _deltas(terms.of(cell.name) for cell in cells)),
             *(uvarint(cell.type) for cell in cells),
             *(uvarint(cell.flags) for cell in cells),
-            *(varint(-1 if one is None else len(one)) for one in raw),
-            *(one for one in raw if one is not None),
+            *(varint(-1 if content is None else len(content)) for content in raw),
+            *(content for content in raw if content is not None),
         ]
     )
 

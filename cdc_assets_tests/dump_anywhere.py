@@ -143,11 +143,11 @@ def _partitions(parted: Partitioning | None) -> str:
     return f"{clause}\n(" + ",\n ".join(map(_partition, parted.partitions)) + ")"
 
 
-def _partition(one: TablePartition) -> str:
-    if one.less_than:
-        return f"PARTITION `{one.name}` VALUES LESS THAN ({','.join(text or 'MAXVALUE' for text in one.less_than)})"
-    rows = [f"({','.join(row)})" if len(row) > 1 else row[0] for row in one.values]
-    return f"PARTITION `{one.name}` VALUES IN ({','.join(rows)})"
+def _partition(part: TablePartition) -> str:
+    if part.less_than:
+        return f"PARTITION `{part.name}` VALUES LESS THAN ({','.join(text or 'MAXVALUE' for text in part.less_than)})"
+    rows = [f"({','.join(row)})" if len(row) > 1 else row[0] for row in part.values]
+    return f"PARTITION `{part.name}` VALUES IN ({','.join(rows)})"
 
 
 def _cell(value: Any, column: Column, zone: ZoneInfo) -> Cell:
@@ -195,8 +195,8 @@ def cut_rows(config: Config, bucket: Path, start: Tso) -> None:
 
 
 def _later(config: Config, data: bytes, start: Tso) -> bytes | None:
-    header, found = records(data, config.options)
-    rest = data[len(header) + sum(len(record.raw) for record in found) :]
-    kept: Iterator[bytes] = (record.raw for record in found if record.ts > start)
+    header, file_records = records(data, config.options)
+    rest = data[len(header) + sum(len(record.raw) for record in file_records) :]
+    kept: Iterator[bytes] = (record.raw for record in file_records if record.ts > start)
     body = b"".join(kept) + rest
     return header + body if body else None

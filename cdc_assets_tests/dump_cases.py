@@ -23,12 +23,12 @@ _BYTES = ("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB")
 
 def tables_of(contents: Mapping[TableId, ExpectedTable]) -> dict[TableId, tuple[TableSchema, list[Row]]]:
     """Return the schema and the rows of each table as a dump of it has them."""
-    found: dict[TableId, tuple[TableSchema, list[Row]]] = {}
+    schemas_and_rows: dict[TableId, tuple[TableSchema, list[Row]]] = {}
     for table in contents.values():
         schema = created(_create(table))
         rows = [tuple(cell_of(row[column.name], column) for column in dumped(schema)) for row in table.rows]
-        found[table.id] = (schema, list(rows))
-    return found
+        schemas_and_rows[table.id] = (schema, list(rows))
+    return schemas_and_rows
 
 
 def _create(table: ExpectedTable) -> str:

@@ -114,20 +114,29 @@ def read(
         if block_bytes:
             small.enter_context(patch.object(blocks, "BLOCK_BYTES", block_bytes))
             small.enter_context(patch.object(blocks, "_PIECE_BYTES", block_bytes))
-        found: list[Decoded] = []
+        decoded_blocks: list[Decoded] = []
         for split in splits_of(file, cuts):
-            found += dump_format(file.kind).read(split, lambda start, end: data[start:end], TABLE, schema, options, AT)
-        return found
+            decoded_blocks += dump_format(file.kind).read(
+                split, lambda start, end: data[start:end], TABLE, schema, options, AT
+            )
+        return decoded_blocks
 
 
-def assert_reads_back(found: Sequence[Decoded], schema: TableSchema, rows: Sequence[Row], zone: str = "UTC") -> None:
+def assert_reads_back(
+    decoded_blocks: Sequence[Decoded], schema: TableSchema, rows: Sequence[Row], zone: str = "UTC"
+) -> None:
     """Assert that the blocks hold exactly these rows, in order, and nothing was rejected."""
-    assert [reject for one in found for reject in one.rejects] == []
-    for one in found:
-        assert set(one.changes.column(COMMIT_TS).to_pylist()) <= {AT}
-        assert set(one.changes.column(OP).to_pylist()) <= {1}
-    tables = [one.changes.drop_columns([OP, COMMIT_TS, LINE]) for one in found]
-    assert {rule for one in found for _, rule in one.notes} <= {*LOSSY, SIX_DIGITS, NULL_OR_TEXT, NULL_OR_ZERO_DATE}
+    assert [reject for block in decoded_blocks for reject in block.rejects] == []
+    for block in decoded_blocks:
+        assert set(block.changes.column(COMMIT_TS).to_pylist()) <= {AT}
+        assert set(block.changes.column(OP).to_pylist()) <= {1}
+    tables = [block.changes.drop_columns([OP, COMMIT_TS, LINE]) for block in decoded_blocks]
+    assert {rule for block in decoded_blocks for _, rule in block.notes} <= {
+        *LOSSY,
+        SIX_DIGITS,
+        NULL_OR_TEXT,
+        NULL_OR_ZERO_DATE,
+    }
     assert sum(table.num_rows for table in tables) == len(rows)
     wanted = expected(schema, rows, zone)
     if tables and wanted.num_columns:

@@ -68,8 +68,10 @@ class EdgeTable:
     @property
     def create(self) -> str:
         """The text of CREATE TABLE."""
-        lines = [f"{identifier(one.name)} {one.sql} {'NOT NULL' if one.key else 'NULL'}" for one in self.columns]
-        key = ", ".join(identifier(one.name) for one in self.columns if one.key)
+        lines = [
+            f"{identifier(column.name)} {column.sql} {'NOT NULL' if column.key else 'NULL'}" for column in self.columns
+        ]
+        key = ", ".join(identifier(column.name) for column in self.columns if column.key)
         lines += [f"PRIMARY KEY ({key})"] if key else []
         charset = "DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
         return f"CREATE TABLE {identifier(self.name.table)} ({', '.join(lines)}) {charset}"
@@ -100,28 +102,28 @@ _SETS = (("a", "b c", "ü", "d'"), ("x",), tuple(f"s{n}" for n in range(64)))
 
 
 def _integers() -> list[EdgeColumn]:
-    found = [EdgeColumn("TINYINT(1)", "TINYINT", ("0", "1", "-128", "127"), 1)]
+    columns = [EdgeColumn("TINYINT(1)", "TINYINT", ("0", "1", "-128", "127"), 1)]
     for name, bits in _WIDTHS.items():
         signed = [str(n) for n in (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1, 0, -1, 1)]
         unsigned = [str(n) for n in (2**bits - 1, 2 ** (bits - 1), 0, 1)]
-        found.append(EdgeColumn(name, name, signed, _DIGITS[name]))
-        found.append(EdgeColumn(f"{name} UNSIGNED", f"{name} UNSIGNED", unsigned, _DIGITS[name]))
-    return found
+        columns.append(EdgeColumn(name, name, signed, _DIGITS[name]))
+        columns.append(EdgeColumn(f"{name} UNSIGNED", f"{name} UNSIGNED", unsigned, _DIGITS[name]))
+    return columns
 
 
 def _decimals() -> list[EdgeColumn]:
-    found = []
+    columns = []
     for precision, scale in ((1, 0), (10, 2), (30, 30), (38, 10), (38, 0), (39, 0), (65, 30), (65, 0)):
         whole, part = "9" * (precision - scale) or "0", "9" * scale
         top = f"{whole}.{part}" if scale else whole
         small = f"0.{'0' * (scale - 1)}1" if scale else "1"
         zero = f"0.{'0' * scale}" if scale else "0"
-        found.append(
+        columns.append(
             EdgeColumn(f"DECIMAL({precision},{scale})", "DECIMAL", (top, f"-{top}", small, zero), precision, scale)
         )
     top = "999999999999999.99999"
-    found.append(EdgeColumn("DECIMAL(20,5) UNSIGNED", "DECIMAL UNSIGNED", (top, "0.00001", "0.00000"), 20, 5))
-    return found
+    columns.append(EdgeColumn("DECIMAL(20,5) UNSIGNED", "DECIMAL UNSIGNED", (top, "0.00001", "0.00000"), 20, 5))
+    return columns
 
 
 def _floats() -> list[EdgeColumn]:
@@ -138,8 +140,8 @@ def _floats() -> list[EdgeColumn]:
         1 / 3,
     )
     return [
-        EdgeColumn("FLOAT", "FLOAT", [str(np.float32(one)) for one in singles], 12),
-        EdgeColumn("DOUBLE", "DOUBLE", [repr(one) for one in doubles], 22),
+        EdgeColumn("FLOAT", "FLOAT", [str(np.float32(number)) for number in singles], 12),
+        EdgeColumn("DOUBLE", "DOUBLE", [repr(number) for number in doubles], 22),
     ]
 
 
@@ -151,37 +153,37 @@ def _bits() -> list[EdgeColumn]:
 
 
 def _times() -> list[EdgeColumn]:
-    found = [
+    columns = [
         EdgeColumn("YEAR", "YEAR UNSIGNED", ("0", "1901", "2155", "2000"), 4),
         EdgeColumn("DATE", "DATE", _DATES),
     ]
     for digits in (0, 1, 3, 6):
-        parts = [f".{one[:digits]}" if digits else "" for one in _FRACTIONS]
+        parts = [f".{fraction[:digits]}" if digits else "" for fraction in _FRACTIONS]
         clocks = [f"{day} {clock}{part}" for day in _DATES[2:] for clock in ("00:00:00", "23:59:59") for part in parts]
         clocks.append("0000-00-00 00:00:00" + (f".{'0' * digits}" if digits else ""))
-        instants = [one + parts[0 if one.startswith("0000") else n % 4] for n, one in enumerate(_INSTANTS)]
+        instants = [instant + parts[0 if instant.startswith("0000") else n % 4] for n, instant in enumerate(_INSTANTS)]
         hours = [f"{hours}{part}" for hours in ("838:59:59", "-838:59:59") for part in parts[:1]]
         hours += [f"{hours}{part}" for hours in ("00:00:00", "-00:00:01", "24:00:00", "100:01:59") for part in parts]
         size = f"({digits})" if digits else ""
         for name, cells in (("DATETIME", clocks), ("TIMESTAMP", instants), ("TIME", hours)):
-            found.append(EdgeColumn(f"{name}{size}", name, cells, scale=digits or None))
-    return found
+            columns.append(EdgeColumn(f"{name}{size}", name, cells, scale=digits or None))
+    return columns
 
 
 def _texts() -> list[EdgeColumn]:
     latin = (*_ODD, "\x7f", "ÿ", "€")
     return [
-        EdgeColumn("CHAR(20)", "CHAR", [one.rstrip(" ") for one in _WIDE], 20),
+        EdgeColumn("CHAR(20)", "CHAR", [text.rstrip(" ") for text in _WIDE], 20),
         EdgeColumn("VARCHAR(20)", "VARCHAR", _WIDE, 20),
         EdgeColumn("VARCHAR(20) COLLATE utf8mb4_general_ci", "VARCHAR", _WIDE, 20),
         EdgeColumn("VARCHAR(20) CHARACTER SET latin1", "VARCHAR", latin, 20),
-        EdgeColumn("VARCHAR(20) CHARACTER SET ascii", "VARCHAR", [one for one in _ODD if one.isascii()], 20),
+        EdgeColumn("VARCHAR(20) CHARACTER SET ascii", "VARCHAR", [text for text in _ODD if text.isascii()], 20),
         EdgeColumn("CHAR(9) CHARACTER SET gbk", "CHAR", ("中", "文字", "", "a"), 9),
         EdgeColumn("TINYTEXT", "TINYTEXT", [*_WIDE, "x" * 255], 255),
         EdgeColumn("TEXT", "TEXT", [*_WIDE, "é" * 30_000], 65535),
         EdgeColumn("MEDIUMTEXT COLLATE utf8mb4_unicode_ci", "MEDIUMTEXT", [*_WIDE, "y" * 70_000], 16777215),
         EdgeColumn("LONGTEXT CHARACTER SET latin1", "LONGTEXT", latin, 4294967295),
-        EdgeColumn("BINARY(9)", "BINARY", [one.ljust(9, b"\0") for one in _BYTES], 9),
+        EdgeColumn("BINARY(9)", "BINARY", [content.ljust(9, b"\0") for content in _BYTES], 9),
         EdgeColumn("VARBINARY(9)", "VARBINARY", _BYTES, 9),
         EdgeColumn("TINYBLOB", "TINYBLOB", [*_BYTES, b"\xff" * 255], 255),
         EdgeColumn("BLOB", "BLOB", [*_BYTES, bytes(range(256)) * 200], 65535),
@@ -226,7 +228,7 @@ _NAMES = ("a b", "it's", "ü", "dot.ted", "back`tick", "select", "UPPER", "_cdc"
 
 def edge_tables(seed: int, count: int, database: str = "edges") -> list[EdgeTable]:
     """Return random tables: keys of one or two columns, or none, and NULL among the values of every column."""
-    chance, found = random.Random(seed), []
+    chance, tables = random.Random(seed), []
     for number in range(count):
         size = chance.randrange(3, 15)
         parts = chance.sample(_KEYS, chance.choice((0, 1, 1, 1, 2)))
@@ -243,11 +245,13 @@ def edge_tables(seed: int, count: int, database: str = "edges") -> list[EdgeTabl
             ]
             rows.append(tuple(values))
         named = tuple(
-            EdgeColumn(one.sql, one.type, one.cells, one.precision, one.scale, one.elems, names[place], key)
-            for place, (one, key, _) in enumerate(columns)
+            EdgeColumn(
+                column.sql, column.type, column.cells, column.precision, column.scale, column.elems, names[place], key
+            )
+            for place, (column, key, _) in enumerate(columns)
         )
-        found.append(EdgeTable(TableId(database, f"t{number}"), named, tuple(rows)))
-    return found
+        tables.append(EdgeTable(TableId(database, f"t{number}"), named, tuple(rows)))
+    return tables
 
 
 # --- the server -------------------------------------------------------------------------------------------------------
@@ -255,7 +259,7 @@ def edge_tables(seed: int, count: int, database: str = "edges") -> list[EdgeTabl
 
 def statements(database: str, tables: Sequence[EdgeTable]) -> list[str]:
     """Return the SQL that gives a server the tables and their rows."""
-    found = [
+    sql_statements = [
         "SET sql_mode = 'NO_AUTO_VALUE_ON_ZERO', time_zone = '+00:00', NAMES utf8mb4",
         f"DROP DATABASE IF EXISTS {identifier(database)}",
         f"CREATE DATABASE {identifier(database)}",
@@ -263,11 +267,11 @@ def statements(database: str, tables: Sequence[EdgeTable]) -> list[str]:
     ]
     for table in tables:
         rows = [
-            "(" + ", ".join(_literal(cell, one) for cell, one in zip(row, table.columns, strict=True)) + ")"
+            "(" + ", ".join(_literal(cell, column) for cell, column in zip(row, table.columns, strict=True)) + ")"
             for row in table.rows
         ]
-        found += [table.create, f"INSERT INTO {identifier(table.name.table)} VALUES {', '.join(rows)}"]
-    return found
+        sql_statements += [table.create, f"INSERT INTO {identifier(table.name.table)} VALUES {', '.join(rows)}"]
+    return sql_statements
 
 
 def _literal(cell: Cell, column: EdgeColumn) -> str:
@@ -304,26 +308,28 @@ def write_feed(directory: Path, protocol: str, tables: Sequence[EdgeTable]) -> N
 
 
 def _document(column: EdgeColumn) -> dict[str, object]:
-    found: dict[str, object] = {"ColumnName": column.name, "ColumnType": column.type}
+    column_document: dict[str, object] = {"ColumnName": column.name, "ColumnType": column.type}
     if column.precision is not None:
-        found["ColumnPrecision"] = str(column.precision)
+        column_document["ColumnPrecision"] = str(column.precision)
     if column.scale is not None:
-        found["ColumnScale"] = str(column.scale)
+        column_document["ColumnScale"] = str(column.scale)
     if column.key:
-        found |= {"ColumnNullable": "false", "ColumnIsPk": "true"}
-    return found | ({"ColumnElems": list(column.elems)} if column.elems else {})
+        column_document |= {"ColumnNullable": "false", "ColumnIsPk": "true"}
+    return column_document | ({"ColumnElems": list(column.elems)} if column.elems else {})
 
 
 def _line(protocol: str, table: EdgeTable, row: Sequence[Cell], at: int) -> str:
-    cells = [_in_zone(cell) if one.type == "TIMESTAMP" else cell for cell, one in zip(row, table.columns, strict=True)]
+    cells = [
+        _in_zone(cell) if column.type == "TIMESTAMP" else cell for cell, column in zip(row, table.columns, strict=True)
+    ]
     if protocol == "csv":
-        texts = [_csv(cell, one) for cell, one in zip(cells, table.columns, strict=True)]
+        texts = [_csv(cell, column) for cell, column in zip(cells, table.columns, strict=True)]
         return ",".join(['"I"', f'"{table.name.table}"', f'"{table.name.schema}"', str(at), *texts]) + "\r\n"
-    data = {one.name: _canal(cell, one) for cell, one in zip(cells, table.columns, strict=True)}
+    data = {column.name: _canal(cell, column) for cell, column in zip(cells, table.columns, strict=True)}
     message = {
         "id": 0, "database": table.name.schema, "table": table.name.table, "isDdl": False, "type": "INSERT",
-        "pkNames": [one.name for one in table.columns if one.key], "es": at >> 18, "ts": at >> 18, "sql": "",
-        "sqlType": dict.fromkeys(data, 12), "mysqlType": {one.name: _mysql_type(one) for one in table.columns},
+        "pkNames": [column.name for column in table.columns if column.key], "es": at >> 18, "ts": at >> 18, "sql": "",
+        "sqlType": dict.fromkeys(data, 12), "mysqlType": {column.name: _mysql_type(column) for column in table.columns},
         "old": None, "data": [data], "_tidb": {"commitTs": at},
     }  # fmt: skip
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")) + "\r\n"

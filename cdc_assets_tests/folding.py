@@ -65,8 +65,10 @@ def _with_values(row: Row, key: Sequence[int], wanted: Sequence[Row], ended: Seq
         if all(row[place] == other[place] for place in key):
             there = zip(range(len(row)), row, other, strict=True)
             return tuple(
-                theirs if mine == UNDER_OLD_KEY and any(repr(one[place]) == repr(theirs) for one in ended) else mine
-                for place, mine, theirs in there
+                theirs
+                if folded_value == UNDER_OLD_KEY and any(repr(ended_row[place]) == repr(theirs) for ended_row in ended)
+                else folded_value
+                for place, folded_value, theirs in there
             )
     return row
 
@@ -78,7 +80,7 @@ def _comparable(frame: pl.DataFrame) -> pl.DataFrame:
 
 def fold_differences(lake: MemoryLake) -> list[str]:
     """Return which logs of a lake do not lead to the rows of their mirror, if that is as far."""
-    found = []
+    mismatches = []
     for life, log in lake.tables.items():
         mirror = lake.tables.get(life.source)
         if life.kind != "log" or mirror is None or mirror.progress < log.progress:  # a held mirror is behind
@@ -86,8 +88,8 @@ def fold_differences(lake: MemoryLake) -> list[str]:
         if log.rekeyed:
             continue
         rows = mirror.rows if mirror.name is not None else None
-        found += differences(str(life), log.rows, log.schema, rows, log.continued)
-    return found
+        mismatches += differences(str(life), log.rows, log.schema, rows, log.continued)
+    return mismatches
 
 
 def differences(
@@ -102,14 +104,16 @@ def differences(
         if (collation := schema.column(key).compares_by) and not is_plain(collation)
         if pa.types.is_string(log.schema.field(key).type)
     }
-    mine, ended = folded(log, schema.key, columns, collations)
+    folded_rows, ended = folded(log, schema.key, columns, collations)
     wanted: list[Row] = []
     if mirror is not None:
         rows = pl.from_arrow(mirror.select([column.origin or column.name for column in live]))
         assert isinstance(rows, pl.DataFrame)
         wanted = sorted(_comparable(rows).rows(), key=repr)
     key = [columns.index(name) for name in schema.key]
-    mine = sorted((_with_values(row, key, wanted, ended) if UNDER_OLD_KEY in row else row for row in mine), key=repr)
-    if list(map(repr, mine)) == list(map(repr, wanted)):
+    folded_rows = sorted(
+        (_with_values(row, key, wanted, ended) if UNDER_OLD_KEY in row else row for row in folded_rows), key=repr
+    )
+    if list(map(repr, folded_rows)) == list(map(repr, wanted)):
         return []
-    return [f"{name} of key {schema.key} leads to {mine[:3]} …, and the mirror has {wanted[:3]} …"]
+    return [f"{name} of key {schema.key} leads to {folded_rows[:3]} …, and the mirror has {wanted[:3]} …"]

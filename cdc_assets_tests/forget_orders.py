@@ -232,14 +232,14 @@ class LakeOrders:
 
     def _declare(self, at: Tso, query: str, kind: int) -> None:
         """Write the schema file of a DDL, after which rows stand in a directory of that version."""
-        mine = [
-            {"ColumnName": name, "ColumnNullable": "false", "ColumnIsPk": "true", **said}
-            for name, _, said in self.key.columns
+        key_columns = [
+            {"ColumnName": name, "ColumnNullable": "false", "ColumnIsPk": "true", **definition}
+            for name, _, definition in self.key.columns
         ]
         more = [
             {"ColumnName": f"w{number}", "ColumnType": "INT", "ColumnPrecision": "11"} for number in range(self.more)
         ]
-        columns = [*mine, {"ColumnName": "v", "ColumnType": "VARCHAR", "ColumnPrecision": "40"}, *more]
+        columns = [*key_columns, {"ColumnName": "v", "ColumnType": "VARCHAR", "ColumnPrecision": "40"}, *more]
         write_schema(self.bucket, document("shop", self.name, at, Query=query, Type=kind, TableColumns=columns))
         self.place = at
 
@@ -253,18 +253,18 @@ class LakeOrders:
 
     def _source(self) -> dict[int, Change]:
         rows: dict[int, Change] = {}
-        for one in self.changes:
-            if one.version != self.version or (one.misfit and not one.mended):
+        for change in self.changes:
+            if change.version != self.version or (change.misfit and not change.mended):
                 continue
-            rows.pop(one.key, None)
-            if one.op != "D":
-                rows[one.key] = one
+            rows.pop(change.key, None)
+            if change.op != "D":
+                rows[change.key] = change
         return rows
 
     def put(self) -> None:
         """Write a file of changes; perhaps one does not fit."""
         there, rows = set(self._source()), list[Change]()
-        misfits = {one.key for one in self.changes if one.misfit and not one.mended}
+        misfits = {change.key for change in self.changes if change.misfit and not change.mended}
         for _ in range(self.random.randint(1, 4)):
             self.at += 1 << 18
             key = self.random.randrange(5)
@@ -281,9 +281,9 @@ class LakeOrders:
 
     def _write(self, rows: Sequence[Change]) -> None:
         lines = []
-        for one in rows:
-            values = ",".join((*self.key.values[one.key][0], f'"{one.token}"', *["7"] * self.more))
-            lines.append(f'"{one.op}","{self.name}","shop",{one.at},{values}\r\n')
+        for row in rows:
+            values = ",".join((*self.key.values[row.key][0], f'"{row.token}"', *["7"] * self.more))
+            lines.append(f'"{row.op}","{self.name}","shop",{row.at},{values}\r\n')
         self.files += 1
         path = self.bucket / "shop" / self.name / str(self.place) / f"CDC{self.files:020d}.csv"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -297,9 +297,9 @@ class LakeOrders:
             mended = text.replace(b"-xxxxxxxxxxxxxxxx", b"")
             if mended != text:
                 path.write_bytes(mended)
-        for one in self.changes:
-            if one.misfit:
-                one.mended, one.token = True, one.token.removesuffix("-xxxxxxxxxxxxxxxx")
+        for change in self.changes:
+            if change.misfit:
+                change.mended, change.token = True, change.token.removesuffix("-xxxxxxxxxxxxxxxx")
         self.replay()
 
     # --- what is done ---
@@ -346,7 +346,9 @@ class LakeOrders:
         outcome = self.pipeline().apply("run")
         if not self.inside:
             reasons = [
-                (one.name, one.reason) for one in outcome.tables if one.reason and not self._is_beside(one.reason)
+                (table.name, table.reason)
+                for table in outcome.tables
+                if table.reason and not self._is_beside(table.reason)
             ]
             assert reasons == [], reasons
             self._applied()
@@ -356,10 +358,10 @@ class LakeOrders:
         return self.beside and self.lands and "is gone" in reason
 
     def _applied(self) -> None:
-        for one in self.changes:
-            if self.applied < one.at <= self.published:
-                one.gone = one.gone or one.at <= self._kept_out(one.key)
-                one.aside = set(ALL) if one.misfit and not one.mended and not one.gone else set()
+        for change in self.changes:
+            if self.applied < change.at <= self.published:
+                change.gone = change.gone or change.at <= self._kept_out(change.key)
+                change.aside = set(ALL) if change.misfit and not change.mended and not change.gone else set()
         self.applied = self.published
 
     def _kept_out(self, key: int) -> Tso:
@@ -375,12 +377,16 @@ class LakeOrders:
             "not landed any more",
             *(["files with their changes are missing"] if self.lands else []),  # they expired
         )
-        reasons = [one.reason for one in results if one.reason and not any(text in one.reason for text in known)]
+        reasons = [
+            replay_result.reason
+            for replay_result in results
+            if replay_result.reason and not any(text in replay_result.reason for text in known)
+        ]
         assert self.inside or reasons == [], reasons
         waiting = {(row.life.kind, row.commit_ts) for row in self.lake.quarantined()}
-        for one in self.changes if not self.inside else ():
-            if one.mended and one.version == self.version:
-                one.aside = {kind for kind in one.aside if (kind, one.at) in waiting}
+        for change in self.changes if not self.inside else ():
+            if change.mended and change.version == self.version:
+                change.aside = {kind for kind in change.aside if (kind, change.at) in waiting}
 
     def cut(self) -> None:
         name, self.decided_cuts = f"cut{self.decided_cuts}", self.decided_cuts + 1
@@ -403,10 +409,10 @@ class LakeOrders:
     def rebuild(self) -> None:
         with suppress(RebuildRefused, TableMoved):
             rebuild(self.pipeline(), Rebuilds(self.lake), (), "rebuild")
-            for one in self.changes if not self.inside else ():
-                if one.version == self.version:
-                    one.gone = one.at <= self._kept_out(one.key) or (self.lands and one.emptied)
-                    one.aside = set(ALL if self.lands and one.misfit and not one.gone else ())
+            for change in self.changes if not self.inside else ():
+                if change.version == self.version:
+                    change.gone = change.at <= self._kept_out(change.key) or (self.lands and change.emptied)
+                    change.aside = set(ALL if self.lands and change.misfit and not change.gone else ())
             self.applied = self.applied if self.inside else self.published
 
     def verify(self) -> None:
@@ -414,14 +420,16 @@ class LakeOrders:
         self.dumps += 1
         into, name = self.directory / "dumps" / str(self.dumps), TableId("shop", self.name)
         rows = [
-            (*self.key.values[key][1], one.token, *["7"] * one.more, *[None] * (self.more - one.more))
-            for key, one in self._source().items()
+            (*self.key.values[key][1], change.token, *["7"] * change.more, *[None] * (self.more - change.more))
+            for key, change in self._source().items()
         ]
         tables = {name: (created(self._text()), rows)}
         write_dump(into, tables, self.at - (1 << 18), Writing(), texts={name: self._text()})
         source = connect_dump(opener(into), DumpOptions())
-        asked = any(until is None for _, until, _ in self.begun)  # what is forgotten just now would be there again
-        self.repairing = not asked and all(self._kept_out(one.key) == FOREVER for one in self.changes if one.gone)
+        forever = any(until is None for _, until, _ in self.begun)  # what is forgotten just now would be there again
+        self.repairing = not forever and all(
+            self._kept_out(change.key) == FOREVER for change in self.changes if change.gone
+        )
         options = VerifyOptions(repair=self.repairing, run="verify")
         list(verify(self.pipeline(), self.lake, lambda at: source, options))
         self.repairing = False
@@ -460,8 +468,8 @@ class LakeOrders:
 
     def _forget(self, keys: tuple[int, ...], until: Tso | None, name: str) -> None:
         """Forget keys; where that is done, no file of lake and ledger may have a byte of them."""
-        given, asked = [list(self.key.values[key][2]) for key in keys], (keys, until, name)
-        self.begun.append(asked)
+        given, forgetting = [list(self.key.values[key][2]) for key in keys], (keys, until, name)
+        self.begun.append(forgetting)
         try:
             work = self.pipeline(), self.forgetting(), self.table, given, "forget"
             report = forget(*work, until=until, name=name, remove_cuts=True)
@@ -471,13 +479,15 @@ class LakeOrders:
             self.lost |= set(report.lost)
             self.let_in -= set(keys)
         except ForgetRefused:
-            self.begun.remove(asked)
+            self.begun.remove(forgetting)
             return
-        self.begun.remove(asked)
-        for one in self.changes:
-            if one.key in keys and one.at <= (self.applied if until is None or not self.lands else until):
-                one.gone, one.aside, one.emptied = True, set(), True
-        self.cuts = {cut: rows for cut, rows in self.cuts.items() if cut in {one.name for one in self.lake.cuts()}}
+        self.begun.remove(forgetting)
+        for change in self.changes:
+            if change.key in keys and change.at <= (self.applied if until is None or not self.lands else until):
+                change.gone, change.aside, change.emptied = True, set(), True
+        self.cuts = {
+            cut: rows for cut, rows in self.cuts.items() if cut in {lake_cut.name for lake_cut in self.lake.cuts()}
+        }
         if until is not None:
             self.until[name] = {*keys, *self.until.get(name, (set(), 0))[0]}, until
         if not self.inside:
@@ -558,18 +568,23 @@ class LakeOrders:
 
     def _mirror(self, version: Tso, at: Tso = FOREVER) -> dict[int, str]:
         rows: dict[int, str] = {}
-        for one in self.changes:
-            if one.version == version and one.at <= min(at, self.applied) and not one.gone and "" not in one.aside:
-                rows.pop(one.key, None)
-                rows |= {one.key: one.token} if one.op != "D" else {}
+        for change in self.changes:
+            if (
+                change.version == version
+                and change.at <= min(at, self.applied)
+                and not change.gone
+                and "" not in change.aside
+            ):
+                rows.pop(change.key, None)
+                rows |= {change.key: change.token} if change.op != "D" else {}
         return rows
 
     def _kept(self) -> set[str]:
-        return {one.token for one in self.changes if not one.gone or one.key in self.let_in}
+        return {change.token for change in self.changes if not change.gone or change.key in self.let_in}
 
     def _check_bytes(self) -> None:
         kept = self._kept()
-        tokens = {one.token.encode() for one in self.changes if one.gone and one.token not in kept}
+        tokens = {change.token.encode() for change in self.changes if change.gone and change.token not in kept}
         assert leaks(self.directory / "lake", tokens) + leaks(self.directory / "ledger", tokens) == []
 
     def check(self) -> None:
@@ -588,29 +603,35 @@ class LakeOrders:
             yield life, self.lake.state.catalog.load_table(table.identifier).scan().to_arrow().to_pylist()
 
     def _check_rows(self) -> None:
-        keys = {one.token: one.key for one in self.changes}
+        keys = {change.token: change.key for change in self.changes}
         for life, rows in self._tables():
-            changes = (one for one in self.changes if one.version == life.version and one.at <= self.applied)
-            changes = (one for one in changes if not one.gone and one.op != "D")
-            there = [(one.at, one.token) for one in changes if life.kind not in one.aside]
+            changes = (
+                change for change in self.changes if change.version == life.version and change.at <= self.applied
+            )
+            changes = (change for change in changes if not change.gone and change.op != "D")
+            there = [(change.at, change.token) for change in changes if life.kind not in change.aside]
             match life.kind:
                 case "":
                     there = [(0, token) for token in self._mirror(life.version).values()]
-                    found = [(0, row["v"]) for row in rows]
+                    entries = [(0, row["v"]) for row in rows]
                 case "log":
                     entering = (row for row in rows if row["_change_type"] not in ("DELETE", "UPDATE_BEFORE"))
-                    found = [(row["_cdc_position"], row["v"]) for row in entering]
+                    entries = [(row["_cdc_position"], row["v"]) for row in entering]
                 case _:
-                    found = [(row["_cdc_start_ts"], row["v"]) for row in rows]
-            found, there = (sorted(one for one in some if keys[one[1]] not in self.let_in) for some in (found, there))
-            assert found == there, (life, found, there)
+                    entries = [(row["_cdc_start_ts"], row["v"]) for row in rows]
+            entries, there = (
+                sorted(entry for entry in some if keys[entry[1]] not in self.let_in) for some in (entries, there)
+            )
+            assert entries == there, (life, entries, there)
 
     def _check_cuts(self) -> None:
         tables = self.lake.state.tables()
-        taken = [(cut.name, one) for cut in self.lake.cuts() for one in cut.taken if cut.name in self.cuts]
-        for name, one in taken:
-            if not one.life.kind and one.life.version == self.version:
-                cut = self.lake.state.catalog.load_table(tables[one.life].identifier).scan(snapshot_id=one.snapshot_id)
+        taken = [(cut.name, cut_table) for cut in self.lake.cuts() for cut_table in cut.taken if cut.name in self.cuts]
+        for name, cut_table in taken:
+            if not cut_table.life.kind and cut_table.life.version == self.version:
+                cut = self.lake.state.catalog.load_table(tables[cut_table.life].identifier).scan(
+                    snapshot_id=cut_table.snapshot_id
+                )
                 assert sorted(cut.to_arrow().column("v").to_pylist()) == sorted(self.cuts[name].values())
 
 
@@ -669,11 +690,11 @@ class MemoryOrders(LakeOrders):
             cast("Any", made),
             [
                 replace(
-                    one,
-                    gone=one.at <= self._kept_out(one.key) or (self.lands and one.emptied),
-                    aside=set(ALL if one.misfit and not one.mended else ()),
+                    change,
+                    gone=change.at <= self._kept_out(change.key) or (self.lands and change.emptied),
+                    aside=set(ALL if change.misfit and not change.mended else ()),
                 )
-                for one in changes
+                for change in changes
             ],
         )
         self._check_rows()
@@ -695,8 +716,11 @@ class MemoryOrders(LakeOrders):
                 ]
             )
         }
-        where |= {"records": repr(lake.kept), "stages": repr([one.changes.to_pylist() for one in lake.staged.values()])}
-        gone = {one.token for one in self.changes if one.gone} - kept
+        where |= {
+            "records": repr(lake.kept),
+            "stages": repr([stage.changes.to_pylist() for stage in lake.staged.values()]),
+        }
+        gone = {change.token for change in self.changes if change.gone} - kept
         left = [(place, token) for place, text in where.items() for token in gone if token in text]
         assert left == [], left
 
@@ -741,9 +765,9 @@ class _Landed(LakeOrders):
 
     def _declare(self, at: Tso, query: str, kind: int) -> None:
         table = query.split("`")[3 if kind == 14 else 1]  # that of a RENAME is the new name
-        said = {3: "CREATE", 4: "ERASE", 5: "ALTER", 14: "RENAME"}[kind]
+        event_type = {3: "CREATE", 4: "ERASE", 5: "ALTER", 14: "RENAME"}[kind]
         nothing = {"pkNames": None, "sqlType": None, "mysqlType": None}
-        self.broker.send(0, canal(said, at, table=table, isDdl=True, sql=query, **nothing))
+        self.broker.send(0, canal(event_type, at, table=table, isDdl=True, sql=query, **nothing))
 
     def _drop(self) -> None:
         self._declare(self.at, f"DROP TABLE `{self.name}`", 4)
@@ -761,36 +785,36 @@ class _Landed(LakeOrders):
         types = {name: kind.lower() for name, kind in columns.items()}
         codes = {name: kinds[kind.partition("(")[0]] for name, kind in columns.items()}
         names = [name for name, _, _ in self.key.columns]
-        for one in rows:
-            images = [self._image(columns, one)]
-            moved = self._moved(one) if one.op == "U" and not one.misfit and self.random.random() < 0.3 else None
+        for row in rows:
+            images = [self._image(columns, row)]
+            moved = self._moved(row) if row.op == "U" and not row.misfit and self.random.random() < 0.3 else None
             if moved is not None:  # a message of two keys
-                one.op = "D"
+                row.op = "D"
                 self.changes.append(moved)
                 images.append(self._image(columns, moved))
-            kind = "UPDATE" if len(images) > 1 else {"I": "INSERT", "U": "UPDATE", "D": "DELETE"}[one.op]
+            kind = "UPDATE" if len(images) > 1 else {"I": "INSERT", "U": "UPDATE", "D": "DELETE"}[row.op]
             old = images[:1] if kind == "UPDATE" else None
-            self.broker.send(0, canal(kind, one.at, table=self.name, data=images[-1:], old=old, sqlType=codes,
+            self.broker.send(0, canal(kind, row.at, table=self.name, data=images[-1:], old=old, sqlType=codes,
                                       mysqlType=types, pkNames=names))  # fmt: skip
         if self.random.random() < 0.8:
             self._publish()
 
-    def _image(self, columns: Iterable[str], one: Change) -> dict[str, str]:
-        key = [text.strip('"') for text in self.key.values[one.key][0]]
-        return dict(zip(columns, (*key, one.token, *["7"] * self.more), strict=True))
+    def _image(self, columns: Iterable[str], change: Change) -> dict[str, str]:
+        key = [text.strip('"') for text in self.key.values[change.key][0]]
+        return dict(zip(columns, (*key, change.token, *["7"] * self.more), strict=True))
 
-    def _moved(self, one: Change) -> Change | None:
+    def _moved(self, change: Change) -> Change | None:
         """Return the row under another key, if there is a free one."""
         used = {other.key for other in self.changes if other.at > self.published} | self._source().keys()
         free = sorted(set(range(5)) - used)
-        return replace(one, key=self.random.choice(free), op="I", aside=set()) if free else None
+        return replace(change, key=self.random.choice(free), op="I", aside=set()) if free else None
 
     def mend(self) -> None:
         self._publish()
 
     def _emptied(self) -> set[str]:
         """Return what is in no message: that is not what came later of keys that stay out."""
-        return {one.token for one in self.changes if one.emptied} - self._kept()
+        return {change.token for change in self.changes if change.emptied} - self._kept()
 
 
 class TopicOrders(_Landed, MemoryOrders):
@@ -848,10 +872,10 @@ class LakeTopicOrders(_Landed):
 
     def _check_bytes(self) -> None:
         kept, landed = self._kept(), "default~landing/"
-        gone = {one.token.encode() for one in self.changes if one.gone and one.token not in kept}
+        gone = {change.token.encode() for change in self.changes if change.gone and change.token not in kept}
         emptied = {token.encode() for token in self._emptied()}
-        left = [one for one in leaks(self.directory / "lake", gone) if landed not in one]
-        left += [one for one in leaks(self.directory / "lake", emptied) if landed in one]
+        left = [leak for leak in leaks(self.directory / "lake", gone) if landed not in leak]
+        left += [leak for leak in leaks(self.directory / "lake", emptied) if landed in leak]
         assert left + leaks(self.directory / "ledger", gone) == []
 
     def close(self) -> None:

@@ -193,7 +193,7 @@ class Trial:
         """The bucket at some checkpoints: about half of those in memory, since each costs seconds here."""
         random = Random(f"picks {self.number}")
         *between, last = publications(source, self.style, Picks(random.randbytes(150)))
-        return [*(one for one in between if random.random() < 0.5), last]
+        return [*(publication for publication in between if random.random() < 0.5), last]
 
     def tidies(self, count: int) -> Iterator[bool]:
         """Return after which of the publications the lake is tidied."""
@@ -207,16 +207,16 @@ class Trial:
 def faults(feed: Feed, publication: Publication, expected: Contents) -> list[str]:
     """Apply a publication and say what is wrong afterwards."""
     outcome = feed.apply(publication)
-    found = [f"{t.life} is {t.state}: {t.reason}" for t in outcome.tables if t.state in ("held", "failed")]
-    found += [f"{path}: {problem}" for path, problem in outcome.problems.items()]
+    problems = [f"{t.life} is {t.state}: {t.reason}" for t in outcome.tables if t.state in ("held", "failed")]
+    problems += [f"{path}: {problem}" for path, problem in outcome.problems.items()]
     actual = feed.contents
     for name in sorted({*expected, *actual}):
         wanted, got = expected.get(name), actual.get(name)
         if wanted is None or got is None:
-            found.append(f"{name} is {'missing' if got is None else 'too many'}")
+            problems.append(f"{name} is {'missing' if got is None else 'too many'}")
         elif wanted[0] != got[0]:
-            found.append(f"{name}: columns are {got[0]}, expected {wanted[0]}")
+            problems.append(f"{name}: columns are {got[0]}, expected {wanted[0]}")
         elif wanted != got:
-            found.append(f"{name}: missing {list(wanted[1] - got[1])}, too many {list(got[1] - wanted[1])}")
+            problems.append(f"{name}: missing {list(wanted[1] - got[1])}, too many {list(got[1] - wanted[1])}")
     left = feed.pipeline.planner.plan()[1].steps
-    return found + [f"still to be done: {step}" for step in left]
+    return problems + [f"still to be done: {step}" for step in left]

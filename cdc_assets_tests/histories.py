@@ -99,16 +99,16 @@ def _clear(source: Source, picks: Picks) -> None:
     source.commit({some_table(source, picks, lambda table: bool(table.rows)).name: {}})
 
 
-def _swap(table: Table, rows: Rows, one: tuple[Hashable, Row], picks: Picks) -> bool:
+def _swap(table: Table, rows: Rows, entry: tuple[Hashable, Row], picks: Picks) -> bool:
     """Two rows exchange their keys."""
     key = table.primary or next(iter(table.uniques.values()), ())
     other = list(rows)[picks(len(rows))]
-    mine, theirs = one[1], rows[other]
-    swapped = ({**mine, **{k: theirs[k] for k in key}}, {**theirs, **{k: mine[k] for k in key}})
+    row, theirs = entry[1], rows[other]
+    swapped = ({**row, **{k: theirs[k] for k in key}}, {**theirs, **{k: row[k] for k in key}})
     if table.clustered:
-        rows[other], rows[one[0]] = swapped
+        rows[other], rows[entry[0]] = swapped
     else:
-        rows[one[0]], rows[other] = swapped
+        rows[entry[0]], rows[other] = swapped
     return True
 
 

@@ -32,7 +32,7 @@ def reasons() -> tuple[tuple[str, str], ...]:
     that decides about holds: assigned to a variable of a known name, or returned as a text. The landing
     holds a table by constants that say what is wrong with a message.
     """
-    found = []
+    hold_reasons = []
     for path in MODULES:
         calls = [node for node in nodes(path) if isinstance(node, ast.Call)]
         texts = [_reason(call) for call in calls if _called(call) in _REASON_OF]
@@ -44,8 +44,8 @@ def reasons() -> tuple[tuple[str, str], ...]:
         for node in texts:
             text = _text(node)
             if len(re.findall("[A-Za-z]{2,}", text)) > 3 and not text.startswith("cdc-assets "):
-                found.append((f"{place}:{node.lineno}", " ".join(text.split())))
-    return tuple(found)
+                hold_reasons.append((f"{place}:{node.lineno}", " ".join(text.split())))
+    return tuple(hold_reasons)
 
 
 def _called(call: ast.Call) -> str:

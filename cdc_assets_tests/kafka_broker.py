@@ -133,23 +133,23 @@ class Broker:
 
     def _have_leaders(self, partitions: Sequence[TopicPartition]) -> bool:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # most of confluent_kafka has types
-        asked = self.admin.list_offsets(dict.fromkeys(partitions, latest)) if partitions else {}
-        return all(answer.exception(PATIENCE_SECONDS) is None for answer in asked.values())
+        answers = self.admin.list_offsets(dict.fromkeys(partitions, latest)) if partitions else {}
+        return all(answer.exception(PATIENCE_SECONDS) is None for answer in answers.values())
 
     def expire(self, topic: str, partition: int, before: int) -> None:
         """Remove all messages below an offset, as retention does."""
-        for one in self.admin.delete_records([TopicPartition(topic, partition, before)]).values():
-            one.result(PATIENCE_SECONDS)
+        for answer in self.admin.delete_records([TopicPartition(topic, partition, before)]).values():
+            answer.result(PATIENCE_SECONDS)
 
     def groups(self) -> list[str]:
         """Return the names of all consumer groups that the broker knows."""
-        found = self.admin.list_consumer_groups().result(PATIENCE_SECONDS)
-        return sorted(group.group_id for group in found.valid)
+        groups = self.admin.list_consumer_groups().result(PATIENCE_SECONDS)
+        return sorted(group.group_id for group in groups.valid)
 
     def committed(self, group: str) -> Sequence[Any]:
         """Return the offsets that a group has committed."""
-        asked = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-        return list(asked[group].result(PATIENCE_SECONDS).topic_partitions)
+        answers = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+        return list(answers[group].result(PATIENCE_SECONDS).topic_partitions)
 
     def scram_user(self, user: str, password: str) -> None:
         """Let a user log in by SCRAM-SHA-256."""
@@ -254,7 +254,7 @@ def _settings(broker: Broker, data: Path) -> dict[str, Any]:
     ports = {"PLAINTEXT": broker.port, "TLS": broker.tls_port, "SASL": broker.sasl_port}
     listeners = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
     security = "org.apache.kafka.common.security"
-    plain, scram = (f"{security}.{one}LoginModule required" for one in ("plain.Plain", "scram.Scram"))
+    plain, scram = (f"{security}.{login_module}LoginModule required" for login_module in ("plain.Plain", "scram.Scram"))
     return {
         "process.roles": "broker,controller",
         "node.id": 1,

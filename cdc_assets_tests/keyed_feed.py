@@ -162,7 +162,7 @@ class Mended:
 
     def apply(self) -> None:
         self.feed.publish()
-        assert [one.reason for one in self.pipeline().apply("test").tables if one.reason] == []
+        assert [table.reason for table in self.pipeline().apply("test").tables if table.reason] == []
 
     def differ(self) -> None:
         """Let the source have another value of a row, and another row."""
@@ -176,5 +176,5 @@ class Mended:
         self.dumps += 1
         source = self.feed.dump(self.directory / f"dump{self.dumps}", present=quiet)
         options = VerifyOptions(repair=repair, quiet=quiet, run="test", cut=cut)
-        found = verify(self.pipeline(), self.lake, lambda at: source, options, **more)
-        return {one.table.table: one for one in found}
+        comparisons = verify(self.pipeline(), self.lake, lambda at: source, options, **more)
+        return {comparison.table.table: comparison for comparison in comparisons}

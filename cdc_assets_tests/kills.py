@@ -161,7 +161,7 @@ def _kind(step: Step) -> str:
 
 def checkpoints(config: Config, count: int = 0) -> list[Checkpoint]:
     """Return the checkpoints whose source is known, the last `count` of them."""
-    return [one for one in config.replayable if one.expected is not None][-count:]
+    return [checkpoint for checkpoint in config.replayable if checkpoint.expected is not None][-count:]
 
 
 def interrupted(
@@ -210,9 +210,9 @@ def wrong(
     ledger = Ledger(f"sqlite:///{directory}/ledger.db")
     try:
         outcome = _apply(config, checkpoint, directory, lake, ledger, begin)
-        found = compare(config, checkpoint.expected, lake, outcome)
-        found += [f"{t.life}: {t.steps} steps were left to do" for t in outcome.tables if t.steps]
-        return found + leftovers(lake.state)
+        mismatches = compare(config, checkpoint.expected, lake, outcome)
+        mismatches += [f"{t.life}: {t.steps} steps were left to do" for t in outcome.tables if t.steps]
+        return mismatches + leftovers(lake.state)
     finally:
         lake.close()
         ledger.close()
@@ -221,13 +221,13 @@ def wrong(
 def leftovers(state: LakeState) -> list[str]:
     """Return tables that are not where they belong, and stages that no clean-up will ever find."""
     tables = state.tables()
-    found = []
+    problems = []
     for life, held in tables.items():
         place = state.places.aside(life) if held.name is None else state.places.home(held.name)
         if held.identifier != place:
-            found.append(f"{life} stands at {'.'.join(held.identifier)}, not at {'.'.join(place)}")
+            problems.append(f"{life} stands at {'.'.join(held.identifier)}, not at {'.'.join(place)}")
     known = {held.identifier for held in tables.values()}
-    found += [
+    problems += [
         f"{'.'.join(identifier)} belongs to nothing"
         for identifier, _ in state.entries()
         if identifier not in known and identifier[0] not in (state.places.own.main, state.places.own.landing)
@@ -235,7 +235,7 @@ def leftovers(state: LakeState) -> list[str]:
     directory = state.settings.local_directory
     assert directory is not None
     stages = (path.name for path in (directory / "_cdc_stage").glob("*"))
-    return found + [f"the stage {name} has no age" for name in stages if not re.fullmatch(r"\d+-[0-9a-f]{32}", name)]
+    return problems + [f"the stage {name} has no age" for name in stages if not re.fullmatch(r"\d+-[0-9a-f]{32}", name)]
 
 
 def unreferenced(state: LakeState) -> list[str]:
@@ -331,7 +331,7 @@ FEEDS = ("C_ddl_tables/csv-ts", "E_partitions/canal-ext", "B_ddl_columns/csv-old
 
 def soak(kills: int, seed: int, feeds: Sequence[str], say: Callable[[str], object]) -> list[str]:
     """Kill runs at random crossings and random moments until that many died; return what was wrong afterwards."""
-    rng, done, chains, found = random.Random(seed), 0, 0, list[str]()
+    rng, done, chains, problems = random.Random(seed), 0, 0, list[str]()
     while done < kills:
         config = named(feeds[chains % len(feeds)])
         chains += 1
@@ -350,10 +350,10 @@ def soak(kills: int, seed: int, feeds: Sequence[str], say: Callable[[str], objec
                 if not alive:
                     victim(config, checkpoint, directory)
                 bad = wrong(config, checkpoint, directory)
-                found += [f"{config} at {checkpoint.ts}, seed {seed}: {one}" for one in bad]
+                problems += [f"{config} at {checkpoint.ts}, seed {seed}: {problem}" for problem in bad]
                 say(f"{config} at {checkpoint.ts}: {len(bad)} wrong")
-    say(f"kills: {done}, chains: {chains}, wrong results: {len(found)}")
-    return found
+    say(f"kills: {done}, chains: {chains}, wrong results: {len(problems)}")
+    return problems
 
 
 def main() -> int:
@@ -371,13 +371,13 @@ def main() -> int:
     given = parser.parse_args()
     if given.victim:
         config = named(given.victim)
-        known = {one.ts: one for one in config.checkpoints}
+        known = {checkpoint.ts: checkpoint for checkpoint in config.checkpoints}
         begin = known.get(given.begin)
         _victim(config, known[given.checkpoint], given.directory, given.at, given.seam, begin)
         return 0
-    found = soak(given.kills, given.seed, given.feed or FEEDS, lambda text: print(text, flush=True))
-    sys.stdout.writelines(f"{line}\n" for line in found)
-    return 1 if found else 0
+    problems = soak(given.kills, given.seed, given.feed or FEEDS, lambda text: print(text, flush=True))
+    sys.stdout.writelines(f"{line}\n" for line in problems)
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

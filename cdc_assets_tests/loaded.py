@@ -31,7 +31,7 @@ def load(server: Server, contents: Mapping[TableId, ExpectedTable]) -> None:
         text = re.sub(r",\n\)", "\n)", shown)
         columns = ", ".join(identifier(column.name) for column in dumped(schema))
         rows = [
-            "(" + ", ".join(sql_literal(cell_of(row[one.name], one), one) for one in dumped(schema)) + ")"
+            "(" + ", ".join(sql_literal(cell_of(row[column.name], column), column) for column in dumped(schema)) + ")"
             for row in table.rows
         ]
         inserts = [f"INSERT INTO {place} ({columns}) VALUES {', '.join(rows)}"] if rows else []

@@ -24,8 +24,8 @@ __all__ = ["marks", "recorded"]
 
 def marks(directory: Path) -> Sequence[Mapping[str, Any]]:
     """Return the marks of a recording, in order."""
-    found: Sequence[Mapping[str, Any]] = _document(directory)["marks"]
-    return found
+    mark_documents: Sequence[Mapping[str, Any]] = _document(directory)["marks"]
+    return mark_documents
 
 
 def recorded(

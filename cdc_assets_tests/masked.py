@@ -37,12 +37,12 @@ def differences_of_masked(
     plain: Mapping[TableId, pa.Table], masked: Mapping[TableId, pa.Table], planned: Plan, policy: MaskPolicy
 ) -> list[str]:
     """Compare tables of a lake that has masks with those of one that has none, which `planned` is of."""
-    lives, found = with_masks(planned.history, policy).lives.values(), []
+    lives, mismatches = with_masks(planned.history, policy).lives.values(), []
     schemas = {table.name: table.schema for table in lives if table.name is not None}
     for name, rows in masked.items():
         if masked_rows(plain[name], schemas[name]) != _counted(rows, schemas[name]):
-            found.append(f"{name}: {schemas[name].in_lake.stored}")
-    return found
+            mismatches.append(f"{name}: {schemas[name].in_lake.stored}")
+    return mismatches
 
 
 def _counted(rows: pa.Table, schema: TableSchema) -> Counter[tuple[Any, ...]]:

@@ -189,10 +189,10 @@ class MemoryLake:
                 if life.kind:
                     rows = _MOVED[life.kind](rows, step, table.ddl, *self._moved(step))
                 self._commit(table, rows, Progress(at, Phase.DDL), step.ddl)
-                renames = {one.old: one.new for one in step.changes if isinstance(one, RenameColumn)}
-                back = {one.column.name for one in step.changes if isinstance(one, ContinueColumn)}
+                renames = {change.old: change.new for change in step.changes if isinstance(change, RenameColumn)}
+                back = {change.column.name for change in step.changes if isinstance(change, ContinueColumn)}
                 table.continued = {renames.get(name, name) for name in table.continued} | back
-                table.rekeyed |= any(isinstance(one, Rekey) for one in step.changes)
+                table.rekeyed |= any(isinstance(change, Rekey) for change in step.changes)
                 table.layout = table.layout.renamed(renames)
                 table.schema, table.lives = schema, column_lives(table.lives, schema, step.changes, at)
                 emptied = DeleteRows(None) in step.changes and not life.kind
@@ -211,17 +211,17 @@ class MemoryLake:
                 self._commit(self.tables[life], self.tables[life].rows, Progress(at, Phase.DDL), at)
                 self.tables[life].name = None
             case ExchangePartition(life, other, at, predicate, partitioned, _):
-                (mine, _) = self._as_of(life, at)
+                (own_rows, _) = self._as_of(life, at)
                 (theirs, recipe) = self._states_before(other, at) if other.kind else self._as_of(other, at)
                 if not recipe.has_masks(step.masks.get(other, {})):
                     raise TableHeld("the rows of the other table are masked otherwise", table=str(life))
                 theirs = _living(theirs)
-                _refuse_undated(_living(mine) if partitioned else theirs, predicate, step)
-                theirs = _filled(theirs, optional_columns(mine.column_names)).select(mine.column_names)
+                _refuse_undated(_living(own_rows) if partitioned else theirs, predicate, step)
+                theirs = _filled(theirs, optional_columns(own_rows.column_names)).select(own_rows.column_names)
                 entering = theirs if partitioned else _where(theirs, predicate)
-                staying = _where_not(mine, predicate) if partitioned else mine.slice(0, 0)
-                if DELETED_AT in mine.column_names and step.schema.key:
-                    leaving = _where(mine, predicate) if partitioned else mine
+                staying = _where_not(own_rows, predicate) if partitioned else own_rows.slice(0, 0)
+                if DELETED_AT in own_rows.column_names and step.schema.key:
+                    leaving = _where(own_rows, predicate) if partitioned else own_rows
                     leaving = pa.concat_tables([leaving, staying.filter(pc.is_valid(staying.column(DELETED_AT)))])
                     staying = _living(staying)
                     keys = set(_keys(entering, step.schema))
@@ -251,8 +251,8 @@ class MemoryLake:
         if len(steps) == 1:
             return [self.stage(steps[0], reader, quarantine)]
         self.shared += 1
-        found = zip(steps, decode_windows(steps, reader, quarantine=quarantine), strict=True)
-        return [self._kept(step, reduced(step, [window])) for step, window in found]
+        decoded_windows = zip(steps, decode_windows(steps, reader, quarantine=quarantine), strict=True)
+        return [self._kept(step, reduced(step, [window])) for step, window in decoded_windows]
 
     def _kept(self, step: ApplyRows, window: Window) -> StagedWindow:
         place = f"{step.life} {step.lo} {step.hi}"
@@ -289,9 +289,9 @@ class MemoryLake:
         return Counter(row.life for row in self.quarantined())
 
     def replay(self, replay: RecordReplay, reader: SplitReader) -> RecordLookup:
-        found = find_keys(replay, reader)
+        found_keys = find_keys(replay, reader)
         table, frame = self.tables[replay.frame.life], replay.frame
-        keyed = dataclasses.replace(replay, keys=found.keys)
+        keyed = dataclasses.replace(replay, keys=found_keys.keys)
         windows = [read_replay(keyed, reader, place) for place, _ in replay.windows]
         if not kind_of(frame).EQUAL_ROWS:
             windows = [reduced(frame, windows)]
@@ -299,10 +299,10 @@ class MemoryLake:
             table.rows = _apply(table.rows, window.changes, frame)[0]
         for path, lines in replay.targets.items():
             for line in lines:
-                if (path, line) not in found.bad:
+                if (path, line) not in found_keys.bad:
                     place = frame.life, path, line
                     self.kept[place] = dataclasses.replace(self.kept[place], state=REPLAYED)
-        return found
+        return found_keys
 
     def decisions(self) -> Decisions:
         return Decisions(
@@ -310,7 +310,7 @@ class MemoryLake:
             tuple(self.completed.values()),
             tuple(self.changed.values()),
             united(self.forgotten.values()),
-            tuple(sorted(self.requested.values(), key=lambda one: one.at)),
+            tuple(sorted(self.requested.values(), key=lambda cut: cut.at)),
         )
 
     def keep_decision(self, decision: KeptDecision) -> None:
@@ -324,8 +324,10 @@ class MemoryLake:
             case CutRequest(name):
                 self.requested[name] = decision
             case ForgottenKeys():
-                for one in [one for one in self.forgotten.values() if decision.replaces(one)]:
-                    del self.forgotten[one]
+                for kept_decision in [
+                    kept_decision for kept_decision in self.forgotten.values() if decision.replaces(kept_decision)
+                ]:
+                    del self.forgotten[kept_decision]
                 self.forgotten[decision] = decision
 
     def remove_decision(self, decision: KeptDecision) -> None:
@@ -339,14 +341,18 @@ class MemoryLake:
             case CutRequest(name):
                 self.requested.pop(name, None)
             case ForgottenKeys(name):
-                for one in [one for one in self.forgotten if (one.name, one.part) == (name, decision.part)]:
-                    del self.forgotten[one]
+                for kept_decision in [
+                    kept_decision
+                    for kept_decision in self.forgotten
+                    if (kept_decision.name, kept_decision.part) == (name, decision.part)
+                ]:
+                    del self.forgotten[kept_decision]
 
     def held_back(self) -> frozenset[str]:
         return self.waiting
 
     def cuts(self) -> tuple[Cut, ...]:
-        return tuple(sorted(self.made.values(), key=lambda one: one.at))
+        return tuple(sorted(self.made.values(), key=lambda cut: cut.at))
 
     def tagged(self, name: str) -> Mapping[Life, tuple[int, Tso]]:
         return {life: table.tags[name][:2] for life, table in self.tables.items() if name in table.tags}
@@ -480,29 +486,31 @@ class MemoryLake:
     def _moved(self, step: Step) -> tuple[pa.Table | None, pa.Table | None]:
         """The rows of mirrors that a DDL makes leave, and those that it makes come; None for no such."""
         mirror = step.life.source
-        if isinstance(step, ChangeTable) and not any(isinstance(one, DeleteRows) for one in step.changes):
+        if isinstance(step, ChangeTable) and not any(isinstance(change, DeleteRows) for change in step.changes):
             return None, None
-        mine = self._before(mirror, step)
+        own_rows = self._before(mirror, step)
         match step:
             case ChangeTable(changes=changes):
-                deletes = [one for one in changes if isinstance(one, DeleteRows)]
-                if mine is None or not deletes:
+                deletes = [change for change in changes if isinstance(change, DeleteRows)]
+                if own_rows is None or not deletes:
                     return None, None
-                leaving = mine.slice(0, 0)
-                for one in deletes:
-                    gone = mine if one.predicate is None else _where(mine, one.predicate)
-                    mine = mine.slice(0, 0) if one.predicate is None else _where_not(mine, one.predicate)
+                leaving = own_rows.slice(0, 0)
+                for delete in deletes:
+                    gone = own_rows if delete.predicate is None else _where(own_rows, delete.predicate)
+                    own_rows = (
+                        own_rows.slice(0, 0) if delete.predicate is None else _where_not(own_rows, delete.predicate)
+                    )
                     leaving = pa.concat_tables([leaving, gone])
                 return leaving, None
             case DropTable():
-                return mine, None
+                return own_rows, None
             case RecoverTable():
-                return None, mine
+                return None, own_rows
             case ExchangePartition(_, other, _, predicate, partitioned):
                 theirs = self._before(other, step)
                 if partitioned:
-                    return None if mine is None else _where(mine, predicate), theirs
-                return mine, None if theirs is None else _where(theirs, predicate)
+                    return None if own_rows is None else _where(own_rows, predicate), theirs
+                return own_rows, None if theirs is None else _where(theirs, predicate)
         raise TypeError(step)
 
     def _before(self, life: Life, step: Step) -> pa.Table | None:
@@ -515,12 +523,12 @@ class MemoryLake:
         if not recipe.has_masks(step.masks[life]):
             return None
         names = self.tables[step.life].schema.lake_names
-        return rows.rename_columns([names.get(one, one) for one in rows.column_names])
+        return rows.rename_columns([names.get(name, name) for name in rows.column_names])
 
     def _states_before(self, life: Life, at: Tso) -> tuple[pa.Table, Recipe]:
         """The rows that states say the table had before a DDL, by the source's names."""
         table = self.tables[life]
-        names = {one.column: one.name_at(at) for one in table.lives if one.was_there(at)}
+        names = {life.column: life.name_at(at) for life in table.lives if life.was_there(at)}
         rows = table.rows.filter(
             pa.array([row[START_TS] < at and (row[END_TS] or at) >= at for row in table.rows.to_pylist()], pa.bool_())
         )
@@ -652,7 +660,7 @@ def _missing(rows: pa.Table, changes: pa.Table, step: ApplyRows) -> MissingRows 
         rows = rows.filter(pc.is_null(rows.column(END_TS)))
     there = set(_keys(rows, step.schema))
     first = changes.column(FIRST).to_pylist() if FIRST in changes.column_names else [True] * changes.num_rows
-    lacks = [one and key not in there for one, key in zip(first, _keys(changes, step.schema), strict=True)]
+    lacks = [is_first and key not in there for is_first, key in zip(first, _keys(changes, step.schema), strict=True)]
     return unmade(changes, step, pa.array(lacks, pa.bool_()))
 
 
@@ -745,8 +753,8 @@ def _comparable(rows: pa.Table) -> list[dict[str, object]]:
     for name, kind in moments.items():
         plain = rows.column(name).cast(pa.int32() if pa.types.is_date32(kind) else pa.int64())
         rows = rows.set_column(rows.schema.get_field_index(name), name, plain)
-    found: list[dict[str, object]] = rows.to_pylist()
-    return found
+    row_dicts: list[dict[str, object]] = rows.to_pylist()
+    return row_dicts
 
 
 def _net(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> pa.Table:
@@ -770,10 +778,14 @@ def _net(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> 
     there, enters = _comparable(rows.select(names)), list(added)
     for row in open_:
         form = _formed(row, schema, deleted=True)
-        alike = (place for place, one in enumerate(there) if place not in gone and _formed(one, schema) == form)
+        alike = (place for place, row in enumerate(there) if place not in gone and _formed(row, schema) == form)
         if (place := next(alike, None)) is not None:
             gone.add(place)
-        elif (new := next((one for one in enters if _formed(values[one], schema) == form), None)) is not None:
+        elif (
+            new := next(
+                (entering_place for entering_place in enters if _formed(values[entering_place], schema) == form), None
+            )
+        ) is not None:
             enters.remove(new)
         else:
             raise TableHeld(f"{table}: a delete found no equal row to remove", table=table)
@@ -792,13 +804,15 @@ def _formed(row: Mapping[str, object], schema: TableSchema, *, deleted: bool = F
 
 
 def _logged(rows: pa.Table, step: Step, ddl: Tso, leaving: pa.Table | None, entering: pa.Table | None) -> pa.Table:
-    deletes = [one for one in step.changes if isinstance(one, DeleteRows)] if isinstance(step, ChangeTable) else []
+    deletes = (
+        [change for change in step.changes if isinstance(change, DeleteRows)] if isinstance(step, ChangeTable) else []
+    )
     unknown = leaving is None and (bool(deletes) or isinstance(step, (DropTable, ExchangePartition)))
     lacks = isinstance(step, (ExchangePartition, RecoverTable)) and entering is None
     if lacks or (unknown and isinstance(step, ExchangePartition) and step.partitioned):
         raise TableHeld("no row tells the rows that the DDL moves", table=str(step.life))
     if unknown:
-        named = [name for one in deletes for name in one.partitions]
+        named = [name for delete in deletes for name in delete.partitions]
         own = {
             "_change_type": "TRUNCATE",
             "_cdc_position": step.at,
@@ -855,13 +869,13 @@ def states_after(
 
 def _as_at(rows: pa.Table, keys: Collection[object], schema: TableSchema, at: Tso) -> pa.Table:
     """The states of these keys as they were at a position, and all others."""
-    found = []
+    states = []
     for key, row in zip(_keys(rows, schema), rows.to_pylist(), strict=True):
         if key in keys and row[START_TS] > at:
             continue
         lasts = key in keys and (row[END_TS] or at + 1) > at
-        found.append({**row, END_TS: None, END_AT: None} if lasts else row)
-    return pa.Table.from_pylist(found, rows.schema)
+        states.append({**row, END_TS: None, END_AT: None} if lasts else row)
+    return pa.Table.from_pylist(states, rows.schema)
 
 
 State = dict[str, object]

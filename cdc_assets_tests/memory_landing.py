@@ -89,7 +89,10 @@ class MemoryStore:
         if self.state.digest != digest or not {*old} <= {*self.state.events, *self.state.rows}:
             raise TableMoved("another run landed first, or put the same files together")
         rows, events = ([name for name, _ in some] for some in (added.rows, added.events))
-        kept = [tuple(one for one in some if one not in old) for some in (self.state.events, self.state.rows)]
+        kept = [
+            tuple(file_name for file_name in some if file_name not in old)
+            for some in (self.state.events, self.state.rows)
+        ]
         self.state = replace(self.state, events=(*kept[0], *events), rows=(*kept[1], *rows))
 
     def sweep(self, before_ms: int) -> int:

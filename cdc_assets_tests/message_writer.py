@@ -107,7 +107,7 @@ def _open_value(value: Value, col: Col) -> Any:
     if col.elems:
         return col.elems.index(str(value)) + 1
     if isinstance(value, bytes):
-        return "".join(f"\\x{one:02x}" if one < 32 or one > 126 else chr(one) for one in value)
+        return "".join(f"\\x{byte:02x}" if byte < 32 or byte > 126 else chr(byte) for byte in value)
     return base64.b64encode(value.encode()).decode() if col.type == "TEXT" and isinstance(value, str) else str(value)
 
 
@@ -160,7 +160,7 @@ def _table_schema(note: SchemaNote) -> dict[str, Any]:
             "nullable": col.nullable,
             "default": None if col.default is None else str(col.default),
         }
-        for col in sorted(note.columns, key=lambda one: one.id)
+        for col in sorted(note.columns, key=lambda column: column.id)
     ]
     primary = [("PRIMARY", note.primary)] if note.primary else []
     indexes = [
@@ -197,7 +197,7 @@ class _Writer:
 
     def put(self, place: tuple[str, int], key: bytes | None, value: bytes) -> None:
         offset = self.offsets[place] = self.offsets.get(place, -1) + 1
-        texts = [None if one is None else base64.b64encode(one).decode() for one in (key, value)]
+        texts = [None if part is None else base64.b64encode(part).decode() for part in (key, value)]
         line = {"topic": place[0], "partition": place[1], "offset": offset, "timestamp_ms": 1}
         self.log.lines.append({**line, "key_b64": texts[0], "value_b64": texts[1]})
 
@@ -207,7 +207,7 @@ class _Writer:
         for change in transaction.changes:
             by_table.setdefault(change.table, []).extend(_events(transaction.ts, change))
         for events in by_table.values():
-            for event in sorted(events, key=lambda one: (one.after is not None) + (one.before is None)):
+            for event in sorted(events, key=lambda event: (event.after is not None) + (event.before is None)):
                 place = self._place(event)
                 self.waiting.setdefault(place, []).append(event)
                 if len(self.waiting[place]) >= _MOST_ROWS or self.picks(5) == 4:
@@ -253,7 +253,11 @@ class _Writer:
             query = note.earlier or note.query
             pairs = rename_pairs(query, note.table.schema)
             topic = self.style.topic(pairs[0][0] if pairs else note.table)
-            other = next((one for one in event.notes if not one.query), note) if self.style.names_the_other else note
+            other = (
+                next((other_note for other_note in event.notes if not other_note.query), note)
+                if self.style.names_the_other
+                else note
+            )
             key, value = self._ddl(event.ts, query, replace(note, table=other.table))
             everywhere = range(1 if self.style.protocol == "canal-json" else self.style.partitions)
             for partition in everywhere:
@@ -352,7 +356,7 @@ class _Writer:
                 "f": _flags(col, change),
                 "v": _open_value(row[col.name], col),
             }
-            for col in sorted(change.columns, key=lambda one: one.name)
+            for col in sorted(change.columns, key=lambda column: column.name)
             if col.name in row
         }
 

@@ -63,15 +63,15 @@ def play(mutant: Mutant, lake: Any, ledger: Ledger | None) -> list[str]:
     done: list[str] = []
     before: Tso = 0
     for state in mutant.states():
-        done += [f"at {state.checkpoint.ts} {one}" for one in state.done]
+        done += [f"at {state.checkpoint.ts} {action}" for action in state.done]
         settings = mutant.config.settings(state.bucket)
         pipeline = Pipeline(settings, _Reader(settings, state), lake, ledger or Ledger("sqlite://"))
         wrong = _in_trouble(state, pipeline, before) if state.trouble else []
         expected = state.checkpoint.expected
         outcome = pipeline.apply("test")
         if state.torn and expected is not None:
-            found = compare(mutant.config, expected, lake, outcome)
-            wrong += [line for line in found if _WAITS not in line]
+            mismatches = compare(mutant.config, expected, lake, outcome)
+            wrong += [line for line in mismatches if _WAITS not in line]
             state.torn.clear()
             outcome = Pipeline(settings, _Reader(settings, state), lake, pipeline.ledger).apply("test")
         mutant.applied = before = state.checkpoint.ts
@@ -96,7 +96,7 @@ def _in_trouble(state: State, pipeline: Pipeline, before: Tso) -> list[str]:
         outcome = pipeline.apply("test")
         if state.trouble != "behind":
             wrong.append(f"metadata was {state.trouble} and {outcome} came of it")
-        elif before and not any(one.rule == "older-copy" for one in outcome.warnings):
+        elif before and not any(warning.rule == "older-copy" for warning in outcome.warnings):
             wrong.append(f"the checkpoint went back without a warning: {outcome.warnings}")
     except MetadataMissing:
         if state.trouble == "behind":

@@ -128,7 +128,7 @@ class Mutant:
         for path in self._recorded.keys() - now.keys():
             (self.bucket / self._placed.pop(path, path)).unlink(missing_ok=True)
         schemas = {parse_schema_path(path) for path in (*now, *self._files())}
-        self._versions = {(one.root, one.version) for one in schemas if one is not None}
+        self._versions = {(schema.root, schema.version) for schema in schemas if schema is not None}
         self._rewritable = self._may_be_rewritten() if "rewrite" in self.sins else {}
         fresh = [path for path, data in now.items() if self._recorded.get(path) != data]
         for path in sorted(fresh, key=lambda p: (p.rpartition("/")[0], len(p), p)):
@@ -184,8 +184,8 @@ class Mutant:
 
     def places(self, under: str = "") -> list[_Place]:
         """All data files in reading order."""
-        found = [place for place in map(self.place, self._files(under)) if place is not None]
-        return sorted(found, key=lambda p: (p.sequence, p.date, p.number))
+        places = [place for place in map(self.place, self._files(under)) if place is not None]
+        return sorted(places, key=lambda p: (p.sequence, p.date, p.number))
 
     def read(self, path: str) -> list[Record]:
         """The whole records of a data file in the bucket."""
@@ -197,10 +197,10 @@ class Mutant:
 
     def sequences(self) -> dict[tuple[str, Tso, str, str], list[_Place]]:
         """Data files by the run of numbers that they belong to."""
-        found: dict[tuple[str, Tso, str, str], list[_Place]] = {}
+        places_by_sequence: dict[tuple[str, Tso, str, str], list[_Place]] = {}
         for place in self.places():
-            found.setdefault(place.sequence, []).append(place)
-        return found
+            places_by_sequence.setdefault(place.sequence, []).append(place)
+        return places_by_sequence
 
     def multisets(self) -> set[tuple[str, Tso]]:
         """Versions of tables without key."""
@@ -381,8 +381,8 @@ def _vanish(mutant: Mutant, state: State) -> None:
     keyless = mutant.multisets()
     for place in mutant.places():
         # The rows before a delivery show that it begins.
-        mine = place.path in mutant.shown and place.sequence[:2] not in keyless
-        if mine and mutant._is_applied(place.path) and mutant.random.random() < 0.3:
+        is_shown = place.path in mutant.shown and place.sequence[:2] not in keyless
+        if is_shown and mutant._is_applied(place.path) and mutant.random.random() < 0.3:
             state.gone.add(place.path)
             state.done.append(f"goes {place.path}")
 

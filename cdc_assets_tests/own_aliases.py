@@ -26,14 +26,14 @@ def foreign_names(statement: str) -> list[str]:
     """
     tree = sqlglot.parse_one(statement, dialect="spark")
     aliases = (str(alias.this.name) for alias in tree.find_all(exp.TableAlias) if alias.this is not None)
-    found = [name for name in aliases if not name.startswith("_cdc_")]
+    names = [name for name in aliases if not name.startswith("_cdc_")]
     for merge in tree.find_all(exp.Merge):
         using = merge.args["using"]
         query = using.this if isinstance(using, exp.Subquery) else None
         others = {name.lower() for name in query.named_selects} if query is not None else set()
         bare = {column.name.lower() for column in merge.args["on"].find_all(exp.Column) if not column.table}
-        found += [name for name in bare & others if not name.startswith(_OWN)]
-    return found
+        names += [name for name in bare & others if not name.startswith(_OWN)]
+    return names
 
 
 @contextmanager

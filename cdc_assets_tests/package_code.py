@@ -38,4 +38,4 @@ def nodes(path: Path) -> tuple[ast.AST, ...]:
 @cache
 def identifiers(path: Path) -> frozenset[str]:
     """Return the names in a module's code, keywords among them: not those in texts and comments."""
-    return frozenset(found[1] for found in _TOKEN.finditer(text_of(path)) if found[1])
+    return frozenset(match[1] for match in _TOKEN.finditer(text_of(path)) if match[1])

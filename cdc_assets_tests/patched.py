@@ -41,9 +41,11 @@ def send(
 
     Rows that get another key leave nothing out unless `moving`.
     """
-    for table, group in itertools.groupby(sorted(event.changes, key=lambda one: str(one.table)), lambda one: one.table):
-        mine = [one for one in files if one.table == table and one.version <= event.ts and one.columns]
-        file = max(mine, key=lambda one: one.version)
+    for table, group in itertools.groupby(
+        sorted(event.changes, key=lambda change: str(change.table)), lambda change: change.table
+    ):
+        table_files = [file for file in files if file.table == table and file.version <= event.ts and file.columns]
+        file = max(table_files, key=lambda file: file.version)
         free = {column.name for column in file.columns if column.nullable}
         rows = [*_records(event.ts, list(group), free, random, moving=moving)]
         parts = [rows] if random.random() < 0.7 else [[row] for row in rows]

@@ -29,16 +29,16 @@ def records(data: bytes, options: SinkOptions) -> tuple[bytes, list[Record]]:
     if options.protocol == "canal-json":
         lines = [line for line in data.split(end)[:-1] if line]
         return b"", [Record(json.loads(line)["_tidb"]["commitTs"], line + end) for line in lines]
-    found: list[bytes] = []
+    raw_lines: list[bytes] = []
     at = start = 0
     while (stop := data.find(end, at)) >= 0:
         at = stop + len(end)
         # A terminator counts where all quotes before it are closed.
         if data.count(b'"', start, stop) % 2 == 0:
-            found.append(data[start:at])
+            raw_lines.append(data[start:at])
             start = at
-    header = found.pop(0) if option(options.wire, "output_field_header") and found else b""
-    return header, [Record(int(_fourth(line, option(options.wire, "delimiter").encode())), line) for line in found]
+    header = raw_lines.pop(0) if option(options.wire, "output_field_header") and raw_lines else b""
+    return header, [Record(int(_fourth(line, option(options.wire, "delimiter").encode())), line) for line in raw_lines]
 
 
 def _fourth(line: bytes, delimiter: bytes) -> bytes:

@@ -81,20 +81,20 @@ def _connection(ledger: Ledger) -> sqlite3.Connection:
 
 def compare(config: Config, expected: Path, lake: ReadableLake, outcome: Outcome) -> list[str]:
     """Return what differs from the source, leaving out what allow.json says the files cannot give."""
-    found = [f"{path}: {message}" for path, message in outcome.problems.items()]
+    mismatches = [f"{path}: {message}" for path, message in outcome.problems.items()]
     stopped = {t.name: f"{t.name} is {t.state}: {t.reason}" for t in outcome.tables if t.state in ("held", "failed")}
     allowed = config.allow
-    found += [reason for name, reason in stopped.items() if name not in allowed.tables]
+    mismatches += [reason for name, reason in stopped.items() if name not in allowed.tables]
     tables = expected_tables(expected)
     for name, table in tables.items():
         if name in allowed.tables or name in stopped:
             continue
         if name not in lake.names():
-            found.append(f"{name} is not in the lake")
+            mismatches.append(f"{name} is not in the lake")
             continue
         skip = allowed.columns.get(name, frozenset()) | config.hidden_columns
-        found += differences(table, lake.read(name), skip=skip)
-    return found + _surplus(config, tables, lake, stopped)
+        mismatches += differences(table, lake.read(name), skip=skip)
+    return mismatches + _surplus(config, tables, lake, stopped)
 
 
 def _surplus(config: Config, tables: Iterable[TableId], lake: ReadableLake, stopped: Iterable[TableId]) -> list[str]:

@@ -52,13 +52,13 @@ class ReturnedColumns:
 
     def _ddl(self, name: str, at: int, query: str, kind: int, *columns: dict[str, str]) -> None:
         schema, _, table = name.partition(".")
-        said = document(schema, table, FIRST + at, Query=query, Type=kind, TableColumns=[_ID, *columns])
-        write_schema(self.feed.bucket, said)
+        schema_document = document(schema, table, FIRST + at, Query=query, Type=kind, TableColumns=[_ID, *columns])
+        write_schema(self.feed.bucket, schema_document)
 
     @staticmethod
     def differences(read: Callable[[str], pa.Table], returned: Collection[str], kinds: Collection[str]) -> list[Any]:
         """Return what history tables have that differs from what became of the rows."""
-        found = list[Any]()
+        mismatches = list[Any]()
         for name, changes, states in (
             (
                 PARTED,
@@ -71,14 +71,14 @@ class ReturnedColumns:
             if "log" in kinds:
                 rows = [row for row in read(f"{name}__log").to_pylist() if row["_cdc_position"] >= FIRST + 40]
                 log = [(row["_change_type"], row["_cdc_position"] - FIRST, row["id"], row[column]) for row in rows]
-                found += [(name, log)] if sorted(log) != sorted(changes) else []
+                mismatches += [(name, log)] if sorted(log) != sorted(changes) else []
             if "scd2" in kinds:
                 rows = [row for row in read(f"{name}__scd2").to_pylist() if row["_cdc_start_ts"] >= FIRST + 31]
                 there = [
                     (row["id"], row[column], row["_cdc_start_ts"] - FIRST, _since(row["_cdc_end_ts"])) for row in rows
                 ]
-                found += [(name, there)] if sorted(there) != states else []
-        return found
+                mismatches += [(name, there)] if sorted(there) != states else []
+        return mismatches
 
 
 def _since(at: int | None) -> int | None:

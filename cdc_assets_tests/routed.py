@@ -51,19 +51,19 @@ def _sent(topic: Topic, routing: Routing) -> Iterator[tuple[str, int, dict[str, 
     files: list[SchemaFile] = []
     marks: dict[Tso, int] = {}
     older, ended, recovered = _older(topic), frozenset[TableId](), set[TableId]()
-    for said in topic.spoken.to_pylist():
-        line = topic.lines[said["message"]]
-        table = TableId(said["schema"], said["table"] or "") if said["schema"] else None
-        kind = said["kind"]
+    for message in topic.spoken.to_pylist():
+        line = topic.lines[message["message"]]
+        table = TableId(message["schema"], message["table"] or "") if message["schema"] else None
+        kind = message["kind"]
         if kind == Kind.RESOLVED.value:
-            if marks.setdefault(said["commit_ts"], line["partition"]) == line["partition"]:
+            if marks.setdefault(message["commit_ts"], line["partition"]) == line["partition"]:
                 names = names_at(files, END)
                 tables = {*names.living, *older} - {*names.ended} | recovered
                 living = {routing.options.topic, *map(routing.topic_of, tables)}
                 for name in sorted(living):
                     yield from ((name, partition, line) for partition in range(topic.recorded["partitions"]))
         elif kind == Kind.DDL.value:
-            event = DdlEvent(said["commit_ts"], table, said["query"], said["type"] or 0)
+            event = DdlEvent(message["commit_ts"], table, message["query"], message["type"] or 0)
             (file,) = schema_files([event], [], OlderTables(), 0)
             files += [file] if file not in files else []
             ended = frozenset(names_at(files, END).ended)
@@ -77,11 +77,11 @@ def _sent(topic: Topic, routing: Routing) -> Iterator[tuple[str, int, dict[str, 
 def _older(topic: Topic) -> set[TableId]:
     """Return the tables that have rows before any DDL speaks of them."""
     older, spoken = set[TableId](), set[TableId]()
-    for said in topic.spoken.to_pylist():
-        table = TableId(said["schema"], said["table"] or "") if said["schema"] else None
-        if said["kind"] == Kind.DDL.value and table is not None:
+    for message in topic.spoken.to_pylist():
+        table = TableId(message["schema"], message["table"] or "") if message["schema"] else None
+        if message["kind"] == Kind.DDL.value and table is not None:
             spoken.add(table)
-        elif said["kind"] == Kind.ROW.value and table is not None and table not in spoken:
+        elif message["kind"] == Kind.ROW.value and table is not None and table not in spoken:
             older.add(table)
     return older
 

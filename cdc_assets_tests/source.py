@@ -466,10 +466,10 @@ class Source:
         name, physical, bounds = table.parts.parts[place]
         if any(table.parts.place(row) != physical for row in other.rows.values()):
             raise Refused("rows do not fit the partition")
-        mine = {h: row for h, row in table.rows.items() if table.parts.place(row) == physical}
-        kept = {h: row for h, row in table.rows.items() if h not in mine}
+        partition_rows = {h: row for h, row in table.rows.items() if table.parts.place(row) == physical}
+        kept = {h: row for h, row in table.rows.items() if h not in partition_rows}
         table.rows = {**kept, **{_fresh(table, h, row): row for h, row in other.rows.items()}}
-        other.rows = {_fresh(other, h, row): row for h, row in mine.items()}
+        other.rows = {_fresh(other, h, row): row for h, row in partition_rows.items()}
         parts = (*table.parts.parts[:place], (name, other.id, bounds), *table.parts.parts[place + 1 :])
         before, table.parts, other.id = other.id, replace(table.parts, parts=parts), physical
         full = f"{quoted(table.name.schema)}.{quoted(table.name.table)}"

@@ -59,7 +59,9 @@ def past_columns(source: Source, life: int, at: Tso, through: Tso) -> list[PastC
             (place,) = (n for n, column in enumerate(columns) if column.name == change.old and column.gone is None)
             column, turn = columns[place], change.turn
             if turn is not None:
-                column = replace(column, values=tuple(None if one is None else turn(one) for one in column.values))
+                column = replace(
+                    column, values=tuple(None if value is None else turn(value) for value in column.values)
+                )
             gone = ts if not change.new else None
             columns[place] = replace(column, name=change.new or column.name, gone=gone)
     return columns
@@ -76,15 +78,15 @@ def past_differences(
             pc.less_equal(states.column(START_TS), at),
             pc.or_(pc.is_null(ended), pc.greater(pc.fill_null(ended, 0), at)),
         )
-        mine = states.filter(inside)
+        valid_rows = states.filter(inside)
         names = [(column, name) for column in columns if (name := _lake_name(column, lives, at)) is not None]
         wanted = Counter(zip(*(column.values for column, _ in names), strict=True))
-        found = _counted(mine.column(name) for _, name in names)
-        if not columns and mine.num_rows:
-            yield f"as of {at} there are {mine.num_rows} rows, and the source had none"
-        if wanted != found:
+        value_counts = _counted(valid_rows.column(name) for _, name in names)
+        if not columns and valid_rows.num_rows:
+            yield f"as of {at} there are {valid_rows.num_rows} rows, and the source had none"
+        if wanted != value_counts:
             listed = [name for _, name in names]
-            yield f"as of {at}, {listed}: missing {list(wanted - found)}, too many {list(found - wanted)}"
+            yield f"as of {at}, {listed}: missing {list(wanted - value_counts)}, too many {list(value_counts - wanted)}"
 
 
 def _lake_name(column: PastColumn, lives: Sequence[ColumnLife], at: Tso) -> str | None:
@@ -92,13 +94,13 @@ def _lake_name(column: PastColumn, lives: Sequence[ColumnLife], at: Tso) -> str 
 
     In a column that came back rows from between read NULL, and those from before what they held then.
     """
-    mine = [life for life in lives if life.source == column.name and life.until == column.gone]
-    assert mine, f"no column of the lake is {column}: {lives}"
-    came_back = sum(life.column == mine[0].column for life in lives) > 1
+    column_lives = [life for life in lives if life.source == column.name and life.until == column.gone]
+    assert column_lives, f"no column of the lake is {column}: {lives}"
+    came_back = sum(life.column == column_lives[0].column for life in lives) > 1
     if column.late:
-        return None if came_back or column.gone is not None else mine[0].column
-    assert mine[0].since <= at or not came_back, (column, lives, at)
-    return None if came_back and column.gone is not None else mine[0].column
+        return None if came_back or column.gone is not None else column_lives[0].column
+    assert column_lives[0].since <= at or not came_back, (column, lives, at)
+    return None if came_back and column.gone is not None else column_lives[0].column
 
 
 def state_differences(states: pa.Table, lives: Sequence[ColumnLife], mirror: pa.Table | None) -> Iterator[str]:
@@ -111,14 +113,16 @@ def state_differences(states: pa.Table, lives: Sequence[ColumnLife], mirror: pa.
         newest_last = sorted(lives, key=lambda life: (life.until is None, life.until or 0))
         of = {life.source: life.column for life in newest_last}  # a mirror may keep what the source dropped
         open_ = states.filter(pc.is_null(states.column(END_TS)))
-        found = _counted(open_.column(of.get(name, name)) for name in mirror.column_names)
+        value_counts = _counted(open_.column(of.get(name, name)) for name in mirror.column_names)
         wanted = _counted(mirror.columns)
-        if wanted != found:
-            yield f"missing now {list(wanted - found)}, too many {list(found - wanted)}"
+        if wanted != value_counts:
+            yield f"missing now {list(wanted - value_counts)}, too many {list(value_counts - wanted)}"
 
 
 def _counted(columns: Iterable[pa.ChunkedArray]) -> Counter[tuple[Any, ...]]:
-    plain = ([tuple(one) if isinstance(one, list) else one for one in plain_values(column)] for column in columns)
+    plain = (
+        [tuple(value) if isinstance(value, list) else value for value in plain_values(column)] for column in columns
+    )
     return Counter(zip(*plain, strict=True))
 
 
@@ -143,13 +147,13 @@ def states_of(lake: Any) -> Iterator[StateTable]:
                 yield StateTable(life, table.rows, table.lives, rows, _source_name(table.name))
         return
     tables = lake.state.tables()
-    for life, found in tables.items():
+    for life, lake_table in tables.items():
         if life.kind == "scd2":
-            lives = parse_lives(lake.state.file(found.metadata_location).properties)
+            lives = parse_lives(lake.state.file(lake_table.metadata_location).properties)
             of = tables.get(life.source)
             rows = None if of is None or of.name is None else lake.read(of.name)
-            mine = lake.state.catalog.load_table(found.identifier).scan().to_arrow()
-            yield StateTable(life, mine, lives, rows, _source_name(found.name))
+            state_rows = lake.state.catalog.load_table(lake_table.identifier).scan().to_arrow()
+            yield StateTable(life, state_rows, lives, rows, _source_name(lake_table.name))
 
 
 def _source_name(name: TableId | None) -> TableId | None:
@@ -161,6 +165,6 @@ def differences(source: Source, table: StateTable, shown: Tso) -> Iterator[str]:
     none = table.rows.schema.empty_table().select([COMMIT_TS])
     yield from state_differences(table.rows, table.lives, none if table.name is None else table.mirror)
     past = [(ts, tables) for ts, tables in source.past if ts <= shown]
-    of = {one.name: number for number, one in (past[-1][1].items() if past else ())}
+    of = {column.name: number for number, column in (past[-1][1].items() if past else ())}
     if table.name is not None:
         yield from past_differences(source, of[table.name], table.rows, table.lives, [ts for ts, _ in past])

@@ -73,8 +73,8 @@ def test_a_generated_feed_is_applied_without_a_finding_to_what_duckdb_reads(
 
 
 def test_the_same_seed_makes_the_same_files(tmp_path: Path) -> None:
-    one, two = grown(tmp_path / "one"), grown(tmp_path / "two")
-    assert [path.read_bytes() for path in one.files()] == [path.read_bytes() for path in two.files()]
+    feed, same_feed = grown(tmp_path / "one"), grown(tmp_path / "two")
+    assert [path.read_bytes() for path in feed.files()] == [path.read_bytes() for path in same_feed.files()]
 
 
 def test_each_append_is_above_the_checkpoint_before_it(tmp_path: Path) -> None:
@@ -303,11 +303,11 @@ def test_a_process_that_fails_says_why() -> None:
 
 
 def test_a_lap_counts_this_process() -> None:
-    with lap() as one:
+    with lap() as timing:
         deadline = time.process_time() + 0.2
         while time.process_time() < deadline:
             pass
-    assert one.measured.cpu_seconds >= 0.15
+    assert timing.measured.cpu_seconds >= 0.15
 
 
 def test_a_missed_target_is_said_so() -> None:

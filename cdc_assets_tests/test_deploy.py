@@ -109,9 +109,9 @@ def test_the_manifest_runs_a_driver_that_executors_find() -> None:
     defaults = dict(line.split() for line in kinds["ConfigMap"]["data"]["spark-defaults.conf"].splitlines())
     service, pod = kinds["Service"], kinds["Job"]["spec"]["template"]
     (driver,) = pod["spec"]["containers"]
-    named = {one["name"]: one["value"] for one in driver["env"]}
+    named = {variable["name"]: variable["value"] for variable in driver["env"]}
     assert defaults["spark.driver.host"] == f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
-    ports = {str(one["port"]) for one in service["spec"]["ports"]}
+    ports = {str(port["port"]) for port in service["spec"]["ports"]}
     assert {defaults["spark.driver.port"], defaults["spark.blockManager.port"]} == ports
     assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
     assert defaults["spark.kubernetes.container.image"] == driver["image"]

@@ -47,11 +47,11 @@ def blocks(language: str) -> Iterator[Any]:
     """Yield the blocks of a language that people wrote, each with its page and line as the name of the test."""
     for page in (page for page in PAGES if page.name not in GENERATED):
         text = page.read_text(encoding="utf-8")
-        for found in BLOCK.finditer(text):
-            indent, spoken, body = found.groups()
+        for match in BLOCK.finditer(text):
+            indent, spoken, body = match.groups()
             if spoken == language:
                 lines = (line.removeprefix(indent) for line in body.splitlines(keepends=True))
-                yield pytest.param("".join(lines), id=f"{page.name}:{text[: found.start()].count(chr(10)) + 1}")
+                yield pytest.param("".join(lines), id=f"{page.name}:{text[: match.start()].count(chr(10)) + 1}")
 
 
 def command_lines() -> Iterator[Any]:
@@ -162,7 +162,7 @@ def test_python_compiles(text: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::dagster.BetaWarning")
-@pytest.mark.parametrize("text", [one for one in blocks("python") if "\ndefs = " in one.values[0]])
+@pytest.mark.parametrize("text", [block for block in blocks("python") if "\ndefs = " in block.values[0]])
 def test_definitions_of_pages_load(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "changefeed.toml").touch()

@@ -26,10 +26,12 @@ def is_of(symptom: str, reason: str) -> bool:
 
 
 def test_each_reason_of_a_hold_is_on_the_page() -> None:
-    found = reasons()
-    assert len(found) > FEWEST_REASONS
+    hold_reasons = reasons()
+    assert len(hold_reasons) > FEWEST_REASONS
     known = symptoms()
-    assert [f"{place} {text}" for place, text in found if not any(is_of(symptom, text) for symptom in known)] == []
+    assert [
+        f"{place} {text}" for place, text in hold_reasons if not any(is_of(symptom, text) for symptom in known)
+    ] == []
 
 
 def test_each_message_of_the_page_is_in_the_code() -> None:

@@ -170,12 +170,12 @@ def test_heavy_libraries_stay_in_their_rooms() -> None:
 
 
 def test_bytes_are_looked_at_where_records_and_columns_are_made_of_them() -> None:
-    found = set[str]()
+    modules = set[str]()
     for path in sorted((PACKAGE / "formats").rglob("*.py")):
         views = {node.attr for node in nodes(path) if isinstance(node, ast.Attribute)} & VIEWS
         if views or PARSERS & imports(path):
-            found.add(path.relative_to(PACKAGE / "formats").with_suffix("").as_posix())
-    assert found == set(MADE_OF_BYTES)
+            modules.add(path.relative_to(PACKAGE / "formats").with_suffix("").as_posix())
+    assert modules == set(MADE_OF_BYTES)
 
 
 @cache
@@ -185,7 +185,7 @@ def arrows() -> dict[str, set[str]]:
     `from package import module` needs the module, and the package's own file only for what that defines.
     """
     files = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in MODULES}
-    found: dict[str, set[str]] = {}
+    arrows_by_module: dict[str, set[str]] = {}
     for path in MODULES:
         named = {alias.name for node in nodes(path) if isinstance(node, ast.Import) for alias in node.names}
         for node in nodes(path):
@@ -193,8 +193,10 @@ def arrows() -> dict[str, set[str]]:
                 modules = {f"{node.module}.{alias.name}" for alias in node.names}
                 named |= {name if name in files else node.module for name in modules}
         own = {files[name] for name in named if name in files and files[name] != path}
-        found[path.relative_to(PACKAGE).as_posix()] = {one.relative_to(PACKAGE).as_posix() for one in own}
-    return found
+        arrows_by_module[path.relative_to(PACKAGE).as_posix()] = {
+            target.relative_to(PACKAGE).as_posix() for target in own
+        }
+    return arrows_by_module
 
 
 def test_imports_follow_the_layers() -> None:
@@ -231,10 +233,10 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 
 def plugs(room: str) -> set[str]:
     """Return the names of a room's plugs: its folders and modules, but for what they share."""
-    found = {
+    names = {
         path.stem for path in (PACKAGE / room).iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
     }
-    return found - {"__init__", "__pycache__", *SHARED_BY_PLUGS}
+    return names - {"__init__", "__pycache__", *SHARED_BY_PLUGS}
 
 
 @pytest.mark.parametrize("room", PLUGS)
@@ -243,7 +245,7 @@ def test_a_plug_never_imports_its_sibling(room: str) -> None:
         return file.removeprefix(f"{room}/").split("/")[0].removesuffix(".py") if file.startswith(f"{room}/") else ""
 
     pairs = {(plug(file), plug(other)) for file, others in arrows().items() for other in others}
-    assert {(one, other) for one, other in pairs if {one, other} <= plugs(room) and one != other} == set()
+    assert {(plug, other) for plug, other in pairs if {plug, other} <= plugs(room) and plug != other} == set()
 
 
 @pytest.mark.parametrize("room", PLUGS)
@@ -360,15 +362,17 @@ UNSAID = {
 @pytest.mark.parametrize("what", UNSAID)
 def test_the_text_of_the_project_never_holds(what: str) -> None:
     pattern = re.compile(UNSAID[what], re.IGNORECASE)
-    found = []
+    problems = []
     for path in tracked():
         try:
             text = text_of(path)
         except UnicodeDecodeError:
             continue
         lines = enumerate(text.splitlines(), 1) if pattern.search(text) else ()
-        found += [f"{name_of(path)}:{number}: {line.strip()[:100]}" for number, line in lines if pattern.search(line)]
-    assert found == []
+        problems += [
+            f"{name_of(path)}:{number}: {line.strip()[:100]}" for number, line in lines if pattern.search(line)
+        ]
+    assert problems == []
 
 
 FOLDERS = [path.parent for path in MODULES if path.name == "__init__.py" and path.parent != PACKAGE]
@@ -410,7 +414,7 @@ def test_headers_draw_functions_that_exist() -> None:
     wrong = {
         f"{name_of(path)}: {name}"
         for path in MODULES
-        for found in DRAWN.finditer(ast.get_docstring(parsed(path), clean=False) or "")
-        if (name := (found[1] or found[2]).split(".")[-1]) not in named[path.parent] | NO_FUNCTIONS
+        for match in DRAWN.finditer(ast.get_docstring(parsed(path), clean=False) or "")
+        if (name := (match[1] or match[2]).split(".")[-1]) not in named[path.parent] | NO_FUNCTIONS
     }
     assert wrong == set()

@@ -38,7 +38,9 @@ def project() -> dict[str, Any]:
 
 
 def declared() -> dict[str, Requirement]:
-    return {canonicalize_name(one.name): one for one in map(Requirement, project()["dependencies"])}
+    return {
+        canonicalize_name(requirement.name): requirement for requirement in map(Requirement, project()["dependencies"])
+    }
 
 
 def locked(name: str) -> list[tuple[Requirement, list[str]]]:
@@ -47,7 +49,7 @@ def locked(name: str) -> list[tuple[Requirement, list[str]]]:
     entries = []
     for line in filter(None, text.splitlines()):
         requirement, *hashes = line.split("--hash=")
-        entries.append((Requirement(requirement.strip()), [one.strip() for one in hashes]))
+        entries.append((Requirement(requirement.strip()), [hash_text.strip() for hash_text in hashes]))
     return entries
 
 
@@ -63,7 +65,11 @@ def third_party() -> set[str]:
 
 def test_every_import_is_declared() -> None:
     extras = project()["optional-dependencies"]
-    optional = {canonicalize_name(Requirement(one).name) for extra in extras.keys() - {"dev"} for one in extras[extra]}
+    optional = {
+        canonicalize_name(Requirement(requirement).name)
+        for extra in extras.keys() - {"dev"}
+        for requirement in extras[extra]
+    }
     with_pyspark = {"py4j"}
     assert third_party() - set(declared()) - optional - with_pyspark == set()
 
@@ -88,7 +94,7 @@ def test_a_lock_has_exact_versions_with_hashes(name: str) -> None:
     for requirement, hashes in locked(name):
         assert re.fullmatch(r"==[^*]+", str(requirement.specifier)), requirement
         assert hashes, requirement
-        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", one) for one in hashes)
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", hash_text) for hash_text in hashes)
 
 
 @pytest.mark.parametrize("name", ["requirements.lock", "requirements-test.lock", "requirements-build.lock"])
@@ -108,7 +114,7 @@ def test_a_lock_holds_what_is_declared(lock: str, without: set[str], python: str
             assert name not in versions, f"two versions of {name}"
             versions[name] = str(requirement.specifier).removeprefix("==")
     groups = {name: group for name, group in project()["optional-dependencies"].items() if name not in without}
-    extras = [Requirement(one) for group in groups.values() for one in group]
+    extras = [Requirement(requirement) for group in groups.values() for requirement in group]
     for needed in [*declared().values(), *extras]:
         if needed.marker is None or needed.marker.evaluate(place):
             assert needed.specifier.contains(versions[canonicalize_name(needed.name)]), needed
@@ -116,10 +122,11 @@ def test_a_lock_holds_what_is_declared(lock: str, without: set[str], python: str
 
 def test_what_runs_is_locked_alike_for_tests_and_without_what_only_they_need() -> None:
     entries, with_tests = (
-        [str(one) for one, _ in locked(name)] for name in ("requirements.lock", "requirements-test.lock")
+        [str(requirement) for requirement, _ in locked(name)]
+        for name in ("requirements.lock", "requirements-test.lock")
     )
     assert set(entries) < set(with_tests)
-    assert not {"pytest", "mypy", "ruff", "moto"} & {Requirement(one).name for one in entries}
+    assert not {"pytest", "mypy", "ruff", "moto"} & {Requirement(requirement).name for requirement in entries}
     makefile = (ROOT / "Makefile").read_text()
     extras = re.search(r"^EXTRAS +:= (.+)$", makefile, re.MULTILINE)[1].split()  # type: ignore[index]
     assert set(extras) == project()["optional-dependencies"].keys() - {"dev"}
@@ -128,8 +135,8 @@ def test_what_runs_is_locked_alike_for_tests_and_without_what_only_they_need() -
 def test_every_make_target_is_in_the_help() -> None:
     makefile = (ROOT / "Makefile").read_text()
     phony = set(re.search(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)[1].split())  # type: ignore[index]
-    said = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert set(re.findall(r"^  make ([\w-]+)", said, re.MULTILINE)) == phony
+    output = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert set(re.findall(r"^  make ([\w-]+)", output, re.MULTILINE)) == phony
 
 
 def test_setup_says_which_python_it_needs(tmp_path: Path) -> None:

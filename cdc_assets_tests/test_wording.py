@@ -46,13 +46,13 @@ def test_a_duration_is_shown_in_the_unit_that_people_use(seconds: float, text: s
 
 
 def test_no_sentence_has_a_count_beside_a_noun_of_its_own() -> None:
-    found = [
+    problems = [
         f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
         for path in MODULES
         for number, line in enumerate(text_of(path).splitlines(), 1)
         if UNINFLECTED.search(line) and not any(many in line for many in MANY)
     ]
-    assert found == []
+    assert problems == []
 
 
 def test_nothing_is_named_told() -> None:

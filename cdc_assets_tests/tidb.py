@@ -101,12 +101,12 @@ class _Cursor:
 
     def _answered(self, sql: str) -> list[tuple[bytes | None, ...]] | None:
         connection, tidb = self.connection, self.connection.tidb
-        if found := re.fullmatch(r"SET SESSION tidb_snapshot = '(\d*)'", sql):
-            connection.snapshot = found[1]
-            if found[1] and int(found[1]) < tidb.safe_point:
+        if match := re.fullmatch(r"SET SESSION tidb_snapshot = '(\d*)'", sql):
+            connection.snapshot = match[1]
+            if match[1] and int(match[1]) < tidb.safe_point:
                 raise pymysql.err.OperationalError(8055, "snapshot is older than GC safe point")
-            if found[1] and int(found[1]) not in tidb.snapshots:
-                raise AssertionError(f"nothing is kept of {found[1]}")
+            if match[1] and int(match[1]) not in tidb.snapshots:
+                raise AssertionError(f"nothing is kept of {match[1]}")
             return []
         if sql == "SELECT @@SESSION.tidb_snapshot":
             return [(connection.snapshot.encode(),)]
@@ -116,8 +116,8 @@ class _Cursor:
             return [(tidb.cluster.encode(),)]
         if sql == "SELECT VERSION()":
             return [(b"8.0.11-TiDB-v8.5.4",)]
-        if found := re.fullmatch(r"SHOW CREATE TABLE `((?:[^`]|``)*)`\.`((?:[^`]|``)*)`", sql):
-            name = TableId(*(part.replace("``", "`") for part in found.groups()))
+        if match := re.fullmatch(r"SHOW CREATE TABLE `((?:[^`]|``)*)`\.`((?:[^`]|``)*)`", sql):
+            name = TableId(*(part.replace("``", "`") for part in match.groups()))
             return [(name.table.encode(), tidb.texts[name].encode())] if name in tidb.texts else None
         return None
 

@@ -47,30 +47,30 @@ class MemoryLog:
 
     lines: list[Line] = field(default_factory=list)
     proves_ends: bool = True
-    asked: int = 0
+    end_lookups: int = 0
     ids: dict[str, str] = field(default_factory=dict)
     at_once: int = 50
     emptied: dict[Partition, int] = field(default_factory=dict)
 
     def ends(self, concerns: Callable[[str], bool]) -> Ends:
-        self.asked += 1
-        found = {partition: LogEnds(end, end) for partition, end in self.emptied.items()}
+        self.end_lookups += 1
+        log_ends = {partition: LogEnds(end, end) for partition, end in self.emptied.items()}
         for line in self.lines:
             partition = Partition(line["topic"], line["partition"])
             if concerns(partition.topic):
-                known = found.get(partition, LogEnds(line["offset"], line["offset"]))
-                found[partition] = LogEnds(min(known.low, line["offset"]), max(known.high, line["offset"] + 1))
-        return found
+                known = log_ends.get(partition, LogEnds(line["offset"], line["offset"]))
+                log_ends[partition] = LogEnds(min(known.low, line["offset"]), max(known.high, line["offset"] + 1))
+        return log_ends
 
     def read(self, wanted: OffsetRange, batch_bytes: int = 1000) -> Iterator[pa.RecordBatch]:
-        mine = [
+        lines = [
             line
             for line in self.lines
             if (line["topic"], line["partition"]) == wanted.partition and wanted.start <= line["offset"] < wanted.stop
         ]
-        mine.sort(key=lambda line: line["offset"])
-        for start in range(0, len(mine), self.at_once):
-            yield messages_of_lines(mine[start : start + self.at_once])
+        lines.sort(key=lambda line: line["offset"])
+        for start in range(0, len(lines), self.at_once):
+            yield messages_of_lines(lines[start : start + self.at_once])
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         return {topic: self.ids[topic] for topic in topics if topic in self.ids}
@@ -116,13 +116,13 @@ def archive_of(lines: Sequence[Line], directory: Path, name: str = "topic.jsonl.
 def sent_again(lines: Sequence[Line], start: int, stop: int) -> list[Line]:
     """Return lines of which those from `start` to before `stop` come twice, as after a restart of the sender."""
     offsets: dict[tuple[str, int], int] = {}
-    found = []
+    sent_lines = []
     for line in (*lines[:stop], *lines[start:stop], *lines[stop:]):
         place = line["topic"], line["partition"]
         offset = offsets.get(place, 0)
         offsets[place] = offset + 1
-        found.append({**line, "offset": offset})
-    return found
+        sent_lines.append({**line, "offset": offset})
+    return sent_lines
 
 
 class TopicFeed:
@@ -190,14 +190,14 @@ class TopicFeed:
     def differences(self, directory: Path | None = None, except_for: Collection[str] = ()) -> list[str]:
         """Compare the lake with the source, at its end or as a directory of expected contents has it."""
         expected = self.topic.case.expected() if directory is None else expected_tables(directory)
-        found = []
+        mismatches = []
         for name, table in expected.items():
             if str(name) in UNSPOKEN.get(str(self.topic), ()):
                 continue
             if name not in self.topic.allowed.tables and str(name) not in except_for:
                 skip = self.topic.lost(table) | self.topic.allowed.columns.get(name, frozenset())
-                found += differences(table, self.lake.read(name), skip=skip)
-        return found
+                mismatches += differences(table, self.lake.read(name), skip=skip)
+        return mismatches
 
     @property
     def fence(self) -> Tso:

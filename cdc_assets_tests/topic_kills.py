@@ -50,13 +50,13 @@ FEEDS = ("C_ddl_tables/simple", "E_partitions/canal-json", "B_ddl_columns/open-p
 def named(text: str) -> Topic:
     """Return a recorded topic by `case/protocol`."""
     case, _, protocol = text.partition("/")
-    return next(one for one in topics(protocol) if one.case.name == case)
+    return next(topic for topic in topics(protocol) if topic.case.name == case)
 
 
 def landed_offsets(table: LandingTable) -> list[tuple[str, str, int, int]]:
     """Return the place of every row of the landing, one for each table that its message speaks of."""
-    found = table.table.load().scan(row_filter="part = 'rows'").to_arrow()
-    columns = (found.column(name).to_pylist() for name in ("table", "topic", "partition", "offset"))
+    rows = table.table.load().scan(row_filter="part = 'rows'").to_arrow()
+    columns = (rows.column(name).to_pylist() for name in ("table", "topic", "partition", "offset"))
     return sorted(zip(*columns, strict=True))
 
 
@@ -76,20 +76,22 @@ class Chain:
     def wrong(self) -> list[str]:
         """Return what differs from the source, came twice or is left over, once all has been sent and a run ended."""
         outcome = self.feed.apply()
-        found = [*stopped(outcome), *self.feed.differences()]
+        problems = [*stopped(outcome), *self.feed.differences()]
         again = self.feed.apply()
-        found += [f"{one.life}: {one.steps} steps were left to do" for one in again.tables if one.steps]
+        problems += [f"{table.life}: {table.steps} steps were left to do" for table in again.tables if table.steps]
         with closing(LandingTable(self.feed.lake, self.feed.settings.name)) as table:
             offsets = landed_offsets(table)
-        found += [f"{one} was landed more than once" for one in sorted({o for o in offsets if offsets.count(o) > 1})]
+        problems += [
+            f"{offset} was landed more than once" for offset in sorted({o for o in offsets if offsets.count(o) > 1})
+        ]
         state = LakeState(self.feed.lake, self.feed.settings.name)
         with closing(state):
-            return found + leftovers(state)
+            return problems + leftovers(state)
 
 
 def soak(count: int, seed: int, names: Sequence[str], say: Callable[[str], object]) -> list[str]:
     """Kill runs at random crossings and moments until so many died; return what was wrong after each chain of them."""
-    rng, done, chains, found = random.Random(seed), 0, 0, list[str]()
+    rng, done, chains, problems = random.Random(seed), 0, 0, list[str]()
     while done < count:
         topic = named(names[chains % len(names)])
         chains += 1
@@ -100,14 +102,17 @@ def soak(count: int, seed: int, names: Sequence[str], say: Callable[[str], objec
                 for _ in range(rng.randint(1, 5)):
                     racers = 2 if rng.random() < 0.3 else 1
                     chosen = [_chosen(rng) for _ in range(racers)]
-                    died = [one.result() for one in [pool.submit(chain.victim, **one) for one in chosen]]
+                    died = [
+                        future.result()
+                        for future in [pool.submit(chain.victim, **chosen_kill) for chosen_kill in chosen]
+                    ]
                     done += sum(died)
                     say(f"{topic} to line {until}: {died} {chosen}; {done} kills")
             bad = chain.wrong()
-            found += [f"{topic}, seed {seed}: {one}" for one in bad]
+            problems += [f"{topic}, seed {seed}: {problem}" for problem in bad]
             say(f"{topic}: {len(bad)} wrong {bad[:3]}".rstrip(" []"))
-    say(f"kills: {done}, chains: {chains}, wrong results: {len(found)}")
-    return found
+    say(f"kills: {done}, chains: {chains}, wrong results: {len(problems)}")
+    return problems
 
 
 def _chosen(rng: random.Random) -> dict[str, Any]:
@@ -140,9 +145,9 @@ def main() -> int:
     if given.victim:
         _victim(named(given.victim), given.directory, given.at, given.seam)
         return 0
-    found = soak(given.kills, given.seed, given.feed or FEEDS, lambda text: print(text, flush=True))
-    sys.stdout.writelines(f"{line}\n" for line in found)
-    return 1 if found else 0
+    problems = soak(given.kills, given.seed, given.feed or FEEDS, lambda text: print(text, flush=True))
+    sys.stdout.writelines(f"{line}\n" for line in problems)
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

@@ -53,11 +53,11 @@ def messages_of(messages: Sequence[tuple[bytes | None, bytes | None]]) -> pa.Rec
 
 def rows_of(messages: pa.RecordBatch, spoken: pa.RecordBatch, table: TableId | None = None) -> pa.RecordBatch:
     """Return what `decode` takes: the messages with rows of a table (of any, where none is given)."""
-    mine = pc.equal(spoken.column("kind"), Kind.ROW.value)
+    is_wanted = pc.equal(spoken.column("kind"), Kind.ROW.value)
     if table is not None:
         same = pc.and_(pc.equal(spoken.column("schema"), table.schema), pc.equal(spoken.column("table"), table.table))
-        mine = pc.and_(mine, same.fill_null(False))
-    lines = spoken.filter(mine)
+        is_wanted = pc.and_(is_wanted, same.fill_null(False))
+    lines = spoken.filter(is_wanted)
     held = messages.take(lines.column("message"))
     return pa.RecordBatch.from_arrays(
         [held.column("key"), held.column("value"), lines.column("ordinals")], ["key", "value", "ordinals"]
@@ -112,14 +112,14 @@ class Topic:
     @functools.cached_property
     def positions(self) -> list[Tso]:
         """Where each line of `spoken` stands: at its commit-ts, or behind its table's and all DDL where it has none."""
-        found: list[Tso] = []
+        positions: list[Tso] = []
         newest: dict[object, Tso] = {}
         for line in self.spoken.to_pylist():
             table = "ddl" if line["kind"] == Kind.DDL.value else (line["schema"], line["table"])
             last = max(newest.get(table, 0), newest.get("ddl", 0))
-            found.append(last + 1 if line["commit_ts"] is None else line["commit_ts"])
-            newest[table] = max(found[-1], newest.get(table, 0))
-        return found
+            positions.append(last + 1 if line["commit_ts"] is None else line["commit_ts"])
+            newest[table] = max(positions[-1], newest.get(table, 0))
+        return positions
 
     @property
     def format(self) -> Any:
@@ -135,13 +135,13 @@ class Topic:
     @functools.cached_property
     def messages(self) -> pa.RecordBatch:
         """All messages in order of arrival."""
-        return messages_of([(_bytes(one["key_b64"]), _bytes(one["value_b64"])) for one in self.lines])
+        return messages_of([(_bytes(line["key_b64"]), _bytes(line["value_b64"])) for line in self.lines])
 
     @functools.cached_property
     def spoken(self) -> pa.RecordBatch:
         """What the messages speak of."""
-        found: pa.RecordBatch = self.format.classify(self.messages, self.options)
-        return found
+        batch: pa.RecordBatch = self.format.classify(self.messages, self.options)
+        return batch
 
     @functools.cached_property
     def _config(self) -> Config:
@@ -161,10 +161,10 @@ class Topic:
     @property
     def ddl(self) -> Iterator[DdlEvent]:
         """The DDL messages."""
-        for one in self.spoken.to_pylist():
-            if one["kind"] == Kind.DDL.value:
-                table = TableId(one["schema"], one["table"] or "") if one["schema"] else None
-                yield DdlEvent(one["commit_ts"], table, one["query"], one["type"] or 0)
+        for message in self.spoken.to_pylist():
+            if message["kind"] == Kind.DDL.value:
+                table = TableId(message["schema"], message["table"] or "") if message["schema"] else None
+                yield DdlEvent(message["commit_ts"], table, message["query"], message["type"] or 0)
 
     def by_text(self, older: OlderTables | None = None) -> Topic:
         """The same topic with nothing of the case: its schemas are known from the messages alone."""
@@ -172,8 +172,8 @@ class Topic:
         for event in self.format.schemas(self.messages, self.options):
             if not event.version:  # a bootstrap holds from when it was sent
                 rows = pc.equal(self.spoken.column("kind"), Kind.ROW.value)
-                mine = pc.and_(rows, pc.equal(self.spoken.column("table"), event.table.table))
-                first = pc.min(self.spoken.filter(mine.fill_null(False)).column("commit_ts")).as_py()
+                is_wanted = pc.and_(rows, pc.equal(self.spoken.column("table"), event.table.table))
+                first = pc.min(self.spoken.filter(is_wanted.fill_null(False)).column("commit_ts")).as_py()
                 event = replace(event, version=first or 0)
             stated.append(event)
         events = list(self.ddl)
@@ -187,14 +187,17 @@ class Topic:
             listing = replace(listing, schema_files=self.files)
         files: list[DataFile] = []
         rows: dict[str, pa.RecordBatch] = {}
-        named = {(sanitized(one.table.schema), sanitized(one.table.table)): one.table for one in listing.schema_files}
+        named = {
+            (sanitized(schema_file.table.schema), sanitized(schema_file.table.table)): schema_file.table
+            for schema_file in listing.schema_files
+        }
         for name, lines in _by_table(self.spoken).items():
             table = named.get((name.schema, name.table), name) if self.options.protocol == "avro" else name
             versions = [(file.version, file.root) for file in listing.schema_files if file.table == table]
             of_version: dict[tuple[Tso, str], list[int]] = {}
             for line in lines:
                 ts = self.positions[line]
-                of_version.setdefault(max(one for one in versions if one[0] < ts), []).append(line)
+                of_version.setdefault(max(version for version in versions if version[0] < ts), []).append(line)
             for (version, root), some in of_version.items():
                 path = f"{root}/{version}/topic"
                 rows[path] = rows_of(self.messages, self.spoken.take(pa.array(some)))
@@ -210,10 +213,10 @@ class Topic:
     def schema_of(self, table: TableId) -> TableSchema:
         """Return the newest schema of a table."""
         history = read_history(self.listing.schema_files, self.listing.checkpoint)
-        found = [
+        candidates = [
             (at, schema) for (_, at), schemas in history.decoding.items() for name, schema in schemas if name == table
         ]
-        return max(found, key=lambda one: one[0])[1]
+        return max(candidates, key=lambda candidate: candidate[0])[1]
 
     def lost(self, table: ExpectedTable) -> set[str]:
         """The columns whose values the wire has lost: Craft's FLOAT, also where it has become another type since.
@@ -235,17 +238,21 @@ class Topic:
     def checkpoints(self) -> tuple[Mapping[str, Any], ...]:
         """The checkpoints of the recording that have expected contents: how many lines were sent by then."""
         file = self.path / "checkpoints.json"
-        return tuple(one for one in json.loads(file.read_bytes()) if one.get("expected")) if file.exists() else ()
+        return (
+            tuple(checkpoint for checkpoint in json.loads(file.read_bytes()) if checkpoint.get("expected"))
+            if file.exists()
+            else ()
+        )
 
     def decode(self, wire: Wire, data: bytes, path: str, table: TableId, schema: TableSchema) -> Decoded:
         """Decode a data file of `listing`, in place of `formats.decode`."""
-        found: Decoded = self.format.decode(self.rows[path], path, table, schema, self.options)
-        if not found.changes.column(COMMIT_TS).null_count:
-            return found
-        lines = found.changes.column(LINE).to_pylist()
+        decoded_rows: Decoded = self.format.decode(self.rows[path], path, table, schema, self.options)
+        if not decoded_rows.changes.column(COMMIT_TS).null_count:
+            return decoded_rows
+        lines = decoded_rows.changes.column(LINE).to_pylist()
         ts = pa.array([self.of_rows[path][line - 1] for line in lines], pa.int64())
-        place = found.changes.schema.get_field_index(COMMIT_TS)
-        return replace(found, changes=found.changes.set_column(place, COMMIT_TS, ts))
+        place = decoded_rows.changes.schema.get_field_index(COMMIT_TS)
+        return replace(decoded_rows, changes=decoded_rows.changes.set_column(place, COMMIT_TS, ts))
 
     def replay(self, through: Tso | None = None) -> MemoryLake:
         """Apply the case's DDL and the topic's rows; fails for a row event that does not fit."""
@@ -265,7 +272,7 @@ class Topic:
 
 def recorded_messages(topic: Topic) -> list[dict[str, Any]]:
     """Return the messages as they were recorded, with their bytes as `key` and `value`."""
-    return [{**one, "key": _bytes(one["key_b64"]), "value": _bytes(one["value_b64"])} for one in topic.lines]
+    return [{**line, "key": _bytes(line["key_b64"]), "value": _bytes(line["value_b64"])} for line in topic.lines]
 
 
 def topics(*names: str) -> tuple[Topic, ...]:
@@ -281,12 +288,12 @@ def topics(*names: str) -> tuple[Topic, ...]:
 
 @functools.cache
 def _topic_archives() -> Mapping[str, Path]:
-    found = {
+    paths_by_name = {
         path.name.removesuffix(".tar.xz"): path
         for directory in reversed(_DIRECTORIES)
         for path in directory.glob("*.tar.xz")
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(paths_by_name.items()))
 
 
 def _unpacked(case: str) -> Path:
@@ -294,11 +301,11 @@ def _unpacked(case: str) -> Path:
 
 
 def _by_table(spoken: pa.RecordBatch) -> dict[TableId, list[int]]:
-    found: dict[TableId, list[int]] = {}
-    for line, one in enumerate(spoken.to_pylist()):
-        if one["kind"] == Kind.ROW.value:
-            found.setdefault(TableId(one["schema"], one["table"]), []).append(line)
-    return found
+    lines_by_table: dict[TableId, list[int]] = {}
+    for line, message in enumerate(spoken.to_pylist()):
+        if message["kind"] == Kind.ROW.value:
+            lines_by_table.setdefault(TableId(message["schema"], message["table"]), []).append(line)
+    return lines_by_table
 
 
 def _bytes(text: str | None) -> bytes | None:

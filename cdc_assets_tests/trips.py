@@ -35,9 +35,9 @@ def files_of(work: Callable[[], _T]) -> tuple[set[str], _T]:
     threading.setprofile(note)
     sys.setprofile(note)
     try:
-        found = work()
+        result = work()
     finally:
         sys.setprofile(before)
         threading.setprofile(None)
     inside = {name.removeprefix(_PACKAGE) for name in seen if name.startswith(_PACKAGE)}
-    return {name for name in inside if not _NOT_COUNTED.match(name)}, found
+    return {name for name in inside if not _NOT_COUNTED.match(name)}, result

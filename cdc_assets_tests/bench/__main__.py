@@ -26,26 +26,28 @@ _VERSIONS = ("cdc-assets", "duckdb", "pandera", "polars", "pyarrow", "pyiceberg"
 
 def measure(names: list[str], place: Place) -> list[Figure]:
     """Run scenarios one after the other and print each figure as it comes."""
-    found: list[Figure] = []
+    figures: list[Figure] = []
     for name in names:
         inside = Place(place.directory / name, place.scale, place.minutes)
         begun = time.perf_counter()
         for figure in SCENARIOS[name](inside):
-            found.append(figure)
+            figures.append(figure)
             print(line(figure), flush=True)
         print(f"{'':<12} {name} took {time.perf_counter() - begun:.0f} s", flush=True)
     theirs = ("DuckDB", "plain Spark")
-    peaks = [(f.notes.get("peak_pss_mb", 0), f.scenario) for f in found if not f.what.startswith(theirs)]
+    peaks = [(f.notes.get("peak_pss_mb", 0), f.scenario) for f in figures if not f.what.startswith(theirs)]
     if any(peak for peak, _ in peaks):
         peak, where = max(peaks)
-        found.append(Figure("memory", f"driver, workers and JVM together, in {where}", peak, "MB", MEMORY_LIMIT_MB))
-        print(line(found[-1]))
-    return found
+        figures.append(Figure("memory", f"driver, workers and JVM together, in {where}", peak, "MB", MEMORY_LIMIT_MB))
+        print(line(figures[-1]))
+    return figures
 
 
 def unmeasured(figures: Iterable[Figure]) -> list[str]:
     """Return a sentence for each figure that cannot be one, so that nobody writes it down."""
-    return [f"{one.scenario}: {one.what} came out as {one.value:g}" for one in figures if not one.measured]
+    return [
+        f"{figure.scenario}: {figure.what} came out as {figure.value:g}" for figure in figures if not figure.measured
+    ]
 
 
 def line(figure: Figure) -> str:

@@ -82,11 +82,14 @@ def ours(
         settings = settings.model_copy(update={"initial": InitialSettings.model_validate({"dump": dump})})
     turns = [ChangefeedSettings.model_validate({**settings.model_dump(), "privacy": masks}) for masks in privacy]
     with _spark(LakeSettings.from_warehouse(lakes[0])) as spark:
-        for place, mine in zip(lakes, cycle(turns), strict=False):
-            with lap() as one, open_pipeline(mine, LakeSettings.from_warehouse(place), None, lambda: spark) as work:
+        for place, turn_settings in zip(lakes, cycle(turns), strict=False):
+            with (
+                lap() as timing,
+                open_pipeline(turn_settings, LakeSettings.from_warehouse(place), None, lambda: spark) as work,
+            ):
                 outcome = work.apply()
             assert outcome.complete, outcome
-            timings.append(dataclasses.asdict(one.measured))
+            timings.append(dataclasses.asdict(timing.measured))
     return timings
 
 
@@ -95,9 +98,9 @@ def duckdb(feed: dict[str, Any], target: str, times: int) -> Laps:
     """Read, last change of each key, Parquet: what one machine can do at best."""
     timings, source = [], _feed(feed)
     for _ in range(times):
-        with lap() as one:
+        with lap() as timing:
             write_last_changes(source, Path(target))
-        timings.append(dataclasses.asdict(one.measured))
+        timings.append(dataclasses.asdict(timing.measured))
     return timings
 
 
@@ -116,7 +119,7 @@ def plain_spark(feed: dict[str, Any], warehouse: str, times: int) -> Laps:
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {lake.name}.plain")
         for _ in range(times):
             spark.sql(f"DROP TABLE IF EXISTS {name} PURGE")
-            with lap() as one:
+            with lap() as timing:
                 listed = ", ".join(f"{c.name} {spark_type_of(c)}" for c in columns)
                 spark.sql(
                     f"CREATE TABLE {name} ({listed}, ts BIGINT) USING iceberg "
@@ -128,7 +131,7 @@ def plain_spark(feed: dict[str, Any], warehouse: str, times: int) -> Laps:
                 newest = Window.partitionBy("id").orderBy(sql.col("ts").desc())
                 rows.withColumn("n", sql.row_number().over(newest)).where("n = 1").createOrReplaceTempView("newest")
                 spark.sql(_merge(name, [column.name for column in columns]))
-            timings.append(dataclasses.asdict(one.measured))
+            timings.append(dataclasses.asdict(timing.measured))
     return timings
 
 
@@ -159,15 +162,15 @@ def steady(feed: str, keys: int, windows: list[int], lakes: list[str]) -> dict[s
         for number, changes in enumerate(windows):
             before = set(source.files())
             source.append(changes, keys)
-            with lap() as one, open_pipeline(settings, first, None, lambda: spark) as work:
+            with lap() as timing, open_pipeline(settings, first, None, lambda: spark) as work:
                 assert work.apply().complete
-            timings["ours"].append({"changes": changes, **dataclasses.asdict(one.measured)})
+            timings["ours"].append({"changes": changes, **dataclasses.asdict(timing.measured)})
             reduced = str(Path(lakes[1]) / f"window-{number}.parquet")
             write_last_changes(source, Path(reduced), deletes=True, files=sorted(set(source.files()) - before))
-            with lap() as one:
+            with lap() as timing:
                 session.read.parquet(reduced).createOrReplaceTempView("newest")
                 session.sql(_merge(name, [column.name for column in source.schema], ts="_cdc_commit_ts"))
-            timings["merge"].append({"changes": changes, **dataclasses.asdict(one.measured)})
+            timings["merge"].append({"changes": changes, **dataclasses.asdict(timing.measured)})
     source.keep()
     return timings
 
@@ -182,12 +185,12 @@ def small_windows(feed: str, keys: int, changes: int, count: int, lake: str) -> 
     with open_pipeline(source.settings, LakeSettings.from_warehouse(lake), None) as work:
         for _ in range(count):
             source.append(changes, keys)
-            with lap() as one:
+            with lap() as timing:
                 outcome = work.apply()
                 assert outcome.complete
                 expire_snapshots(work, outcome.plan, int(time.time() * 1000))
                 compact_overdue(work, outcome.plan, int(time.time() * 1000))
-            timings.append(dataclasses.asdict(one.measured))
+            timings.append(dataclasses.asdict(timing.measured))
     source.keep()
     return timings
 
@@ -204,13 +207,13 @@ def scans(feed: str, lakes: dict[str, str], times: int) -> dict[str, dict[str, L
                 session = spark.newSession()
                 for key, value in lake.spark_properties().items():
                     session.conf.set(key, value)
-                with lap() as one:
+                with lap() as timing:
                     rows = session.table(f"{lake.name}.bench.{source.name(0).table}")
                     rows.write.format("noop").mode("overwrite").save()
-                timings[who]["Spark"].append(dataclasses.asdict(one.measured))
-                with lap() as one:
+                timings[who]["Spark"].append(dataclasses.asdict(timing.measured))
+                with lap() as timing:
                     rows_of_lake(source, lake)
-                timings[who]["PyIceberg"].append(dataclasses.asdict(one.measured))
+                timings[who]["PyIceberg"].append(dataclasses.asdict(timing.measured))
     return timings
 
 
@@ -245,17 +248,17 @@ def forget(feed: dict[str, Any], lakes: list[str], keys: list[list[int]]) -> dic
                 (life,) = work.lake.state.tables()
                 for number, some in enumerate(keys):
                     if place is first:
-                        there, texts = work.lake.state.find(life).data_files, [[str(one)] for one in some]
-                        with lap() as one:
+                        there, texts = work.lake.state.find(life).data_files, [[str(key)] for key in some]
+                        with lap() as timing:
                             report = forget_rows(work, Unproven(work.lake), str(life), texts)
                         timings["files"].append([there, report.removed[0].files_rewritten, report.removed[0].rows])
                         if number == len(keys) - 1:
                             assert forget_rows(work, LakeForgetting(work.lake), str(life), texts).complete
                     else:
-                        with work.lake.workbench.sessions.step() as session, lap() as one:
+                        with work.lake.workbench.sessions.step() as session, lap() as timing:
                             table = session.load(work.lake.state.find(life).identifier)
                             _actions(session).rewriteDataFiles(table).option("rewrite-all", "true").execute()
-                    timings["forget" if place is first else "compact"].append(dataclasses.asdict(one.measured))
+                    timings["forget" if place is first else "compact"].append(dataclasses.asdict(timing.measured))
     return timings
 
 
@@ -269,10 +272,10 @@ def history(feed: str, keys: int, windows: list[int], lakes: dict[str, str]) -> 
                 source.append(changes, keys)
             for kinds, place in lakes.items():
                 settings, lake = source.settings.with_history(KINDS[kinds]), LakeSettings.from_warehouse(place)
-                with lap() as one, open_pipeline(settings, lake, None, lambda: spark) as work:
+                with lap() as timing, open_pipeline(settings, lake, None, lambda: spark) as work:
                     assert work.apply().complete
                 if number:
-                    timings[kinds].append({"changes": changes, **dataclasses.asdict(one.measured)})
+                    timings[kinds].append({"changes": changes, **dataclasses.asdict(timing.measured)})
     source.keep()
     return timings
 
@@ -291,9 +294,9 @@ def windows(feed: dict[str, Any], keys: int, changes: int, count: int, lake: str
             if number and number % 100 == 0:
                 assert maintain(work, int(time.time() * 1000)).complete
             source.append(changes, keys)
-            with lap() as one:
+            with lap() as timing:
                 assert work.apply().complete
-            timings.append(dataclasses.asdict(one.measured))
+            timings.append(dataclasses.asdict(timing.measured))
     return timings
 
 
@@ -307,15 +310,15 @@ def idle(feed: dict[str, Any], lake: str, times: int) -> dict[str, float]:
     watch = Watch(ConfiguredFeed(settings, LakeSettings.from_warehouse(lake)))
     looks = 100
     for _ in range(times):
-        with lap() as one:
+        with lap() as timing:
             for _ in range(looks):
                 seen = watch.look(lambda: s3)
         assert seen.checkpoint
         assert not seen.has_news
-        spent.append(one.measured)
+        spent.append(timing.measured)
     return {
-        "wall_seconds": statistics.median(one.wall_seconds for one in spent) / looks,
-        "cpu_seconds": sum(one.cpu_seconds for one in spent) / times / looks,
+        "wall_seconds": statistics.median(cost.wall_seconds for cost in spent) / looks,
+        "cpu_seconds": sum(cost.cpu_seconds for cost in spent) / times / looks,
     }
 
 
@@ -332,10 +335,10 @@ def planning(feed: dict[str, Any], lake: str) -> dict[str, Any]:
             (opened if event == "open" else scanned).append(str(arguments[0]))
 
     sys.addaudithook(heard)
-    with open_pipeline(source.settings, LakeSettings.from_warehouse(lake)) as work, lap() as one:
+    with open_pipeline(source.settings, LakeSettings.from_warehouse(lake)) as work, lap() as timing:
         listing, planned = work.planner.plan()
     return {
-        **dataclasses.asdict(one.measured),
+        **dataclasses.asdict(timing.measured),
         "files": len(listing.data_files),
         "files_planned": sum(len(getattr(step, "files", ())) for step in planned.steps),
         "steps": len(planned.steps),
@@ -349,17 +352,17 @@ def read_source(uri: str, table: str, times: int) -> Laps:
     """Read all rows of a server's table with the connections and the reader that comparing has, and drop them."""
     timings = []
     for _ in range(times):
-        with lap() as one:
+        with lap() as timing:
             source = ServerAddress(uri=SecretStr(uri), password={"env": _PASSWORD}).open(0)
-            (found,) = (one for one in source.dump().tables if str(one.id) == table)
-            splits = [split for file in found.files for split in source.splits(file)]
+            (dumped_table,) = (dumped_table for dumped_table in source.dump().tables if str(dumped_table.id) == table)
+            splits = [split for file in dumped_table.files for split in source.splits(file)]
 
             def read(split: DumpSplit) -> int:
-                return sum(block.changes.num_rows for block in source.reader.read(split, found, 0, {}))  # noqa: B023
+                return sum(block.changes.num_rows for block in source.reader.read(split, dumped_table, 0, {}))  # noqa: B023
 
             with ThreadPoolExecutor(VerifyOptions().threads) as pool:
                 rows = sum(pool.map(read, splits))
-        timings.append({**dataclasses.asdict(one.measured), "rows": rows})
+        timings.append({**dataclasses.asdict(timing.measured), "rows": rows})
     return timings
 
 
@@ -369,10 +372,10 @@ def verify(feed: dict[str, Any], lake: str, uri: str, times: int, differing: int
     timings, settings = [], _feed(feed).settings
     server = ServerAddress(uri=SecretStr(uri), password={"env": _PASSWORD})
     for _ in range(times):
-        with open_pipeline(settings, LakeSettings.from_warehouse(lake)) as pipeline, lap() as one:
-            (found,) = compared(pipeline, pipeline.lake, server.open, VerifyOptions(quiet=True))
-        assert (found.differing, found.missing, found.extra) == (differing, 0, 0), found
-        timings.append({**dataclasses.asdict(one.measured), "rows": found.source_rows})
+        with open_pipeline(settings, LakeSettings.from_warehouse(lake)) as pipeline, lap() as timing:
+            (comparison,) = compared(pipeline, pipeline.lake, server.open, VerifyOptions(quiet=True))
+        assert (comparison.differing, comparison.missing, comparison.extra) == (differing, 0, 0), comparison
+        timings.append({**dataclasses.asdict(timing.measured), "rows": comparison.source_rows})
     return timings
 
 

@@ -224,24 +224,24 @@ class Commits:
         for life, table in self._state.tables().items():
             if table.empty:
                 continue
-            found = self.seen.setdefault(str(life), [])
-            if not found or found[-1][1] < table.label.progress.tso:
-                found.append((time.time(), table.label.progress.tso))
+            table_commits = self.seen.setdefault(str(life), [])
+            if not table_commits or table_commits[-1][1] < table.label.progress.tso:
+                table_commits.append((time.time(), table.label.progress.tso))
 
     def through(self) -> Tso:
         """Return through which checkpoint all tables are applied, 0 while there is none."""
-        return min((found[-1][1] for found in self.seen.values()), default=0)
+        return min((table_commits[-1][1] for table_commits in self.seen.values()), default=0)
 
     def waits(self, checkpoints: Sequence[tuple[float, Tso]]) -> list[float]:
         """Return for each checkpoint and table the seconds until the table was applied through it."""
-        found = []
+        wait_seconds = []
         for commits in self.seen.values():
             place = 0
             for at, checkpoint in checkpoints:
                 while place < len(commits) and commits[place][1] < checkpoint:
                     place += 1
-                found.append(commits[place][0] - at if place < len(commits) else float("inf"))
-        return found
+                wait_seconds.append(commits[place][0] - at if place < len(commits) else float("inf"))
+        return wait_seconds
 
     def most(self) -> dict[str, int]:
         """Return of how many files and snapshots the table consists that has most of them, by kind."""
@@ -266,9 +266,9 @@ class Commits:
         assert self._state is not None
         table = self._state.named(name)
         label = table.label.progress.tso
-        found = fingerprint_of_rows(feed, StaticTable.from_metadata(table.metadata_location).scan().to_arrow())
+        fingerprint = fingerprint_of_rows(feed, StaticTable.from_metadata(table.metadata_location).scan().to_arrow())
         wanted = fingerprint_of_files(feed, number, through=label)
-        assert found == wanted, f"{name} through {label}: {found} rows and hash, expected {wanted}"
+        assert fingerprint == wanted, f"{name} through {label}: {fingerprint} rows and hash, expected {wanted}"
 
 
 @dataclass
@@ -310,7 +310,7 @@ class Measured:
             "cpu_cores": round(self.ours.cpu_seconds / self.seconds, 2),
             "writer_cpu_cores": round(self.writer.cpu_seconds / self.seconds, 2),
             "memory_mb": [round(mb) for mb in memory[:: max(1, len(memory) // 20)]],
-            "load": [round(one, 1) for one in os.getloadavg()],
+            "load": [round(load, 1) for load in os.getloadavg()],
         }
 
 
@@ -365,12 +365,12 @@ def measure_freshness(
             writer.send_signal(signal.SIGTERM)
             writer.wait()
             _until(commits, published(feed.directory)[-1][1], load.tables, place)
-            runs, made = _runs(site.home, first), sum(len(found) for found in commits.seen.values())
+            runs, made = _runs(site.home, first), sum(len(table_commits) for table_commits in commits.seen.values())
             logged, rows, ended = _materializations(site.home), _event_rows(site.home), _ended(site.home)
         assert (compared, disturbed) == (moments, len(disturbances))
         for number in range(load.tables):
             commits.moment(feed, number)
-        counted = [one for one in published(feed.directory) if first <= one[0] < first + seconds]
+        counted = [checkpoint for checkpoint in published(feed.directory) if first <= checkpoint[0] < first + seconds]
         return Measured(
             commits.waits(counted), first - begun, seconds, runs, made, commits.most(), compared, logged, rows,
             ended, ours, theirs,

@@ -36,7 +36,7 @@ def files_of(feed: Feed, days: Iterable[int], count: int) -> Iterator[tuple[str,
         for day in days:
             directory = f"{name.schema}/{name.table}/{VERSION}/{tso_time(VERSION + day * DAY)[:10]}"
             names = [f"CDC{number:020d}.csv" for number in range(1, count + 1)]
-            yield from ((f"{directory}/{one}", _ROW) for one in names)
+            yield from ((f"{directory}/{name}", _ROW) for name in names)
             yield f"{directory}/meta/CDC.index", f"{names[-1]}\n".encode()
 
 
@@ -44,7 +44,9 @@ class _Standing:
     """A lake in which every table stands at a TSO."""
 
     def __init__(self, tables: Sequence[TableId], through: Tso) -> None:
-        self._state = {Life(one, VERSION): AppliedState(Progress(through, Phase.ROWS), VERSION, one) for one in tables}
+        self._state = {
+            Life(table, VERSION): AppliedState(Progress(through, Phase.ROWS), VERSION, table) for table in tables
+        }
 
     def applied(self) -> Mapping[Life, AppliedState]:
         return self._state
@@ -75,7 +77,7 @@ def look(
     now = time.time() + later
     with patch.object(time, "time", lambda: now):
         listing, planned = planner.plan()
-    found = {
+    figures = {
         "cpu_seconds": time.process_time() - begun,
         "grown_mb": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024,
         "files": len(listing.data_files),
@@ -93,4 +95,4 @@ def look(
             with_ledger.record_files("look", life, files, "known", None)
         stats = with_ledger.file_stats("look")
         with_ledger.settled.keep("look", settle(listing, planned, stats, time.time()))
-    return found
+    return figures

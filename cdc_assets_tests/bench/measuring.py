@@ -134,8 +134,8 @@ def contend(name: str, **arguments: Any) -> tuple[Cost, Any]:
     return cost, json.loads(cost.output.splitlines()[-1])
 
 
-class lap:  # noqa: N801  # reads as a statement: `with lap() as one:`
-    """Time a block: `with lap() as one: …`, then `one.measured`. CPU is that of this process and all below it."""
+class lap:  # noqa: N801  # reads as a statement: `with lap() as timing:`
+    """Time a block: `with lap() as timing: …`, then `timing.measured`. CPU is that of this process and all below it."""
 
     measured: Lap
 

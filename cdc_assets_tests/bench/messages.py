@@ -133,8 +133,8 @@ def _texts(cells: list[Cell]) -> dict[str, Any]:
 
 
 def _with_zone(cells: list[Cell]) -> dict[str, Any]:
-    found = _texts(cells)
-    return {**found, "changed": {"location": "UTC", "value": found["changed"]}}
+    texts = _texts(cells)
+    return {**texts, "changed": {"location": "UTC", "value": texts["changed"]}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ def rates(events: int) -> Iterator[Rate]:
     for name, sample in SAMPLES.items():
         batches = [_batch(part) for part in _parts(sample.messages(events))]
         laps = [_lap(name, sample, batches) for _ in range(3)]
-        yield min(laps, key=lambda one: one.seconds)
+        yield min(laps, key=lambda rate: rate.seconds)
 
 
 def _parts(messages: Iterator[Message]) -> Iterator[list[Message]]:
@@ -209,10 +209,10 @@ def _lap(name: str, sample: Sample, batches: list[pa.RecordBatch]) -> Rate:
         classified = time.process_time()
         rows = rows_of(batch, spoken, TABLE)
         chosen = time.process_time()
-        found = plug.decode(rows, "bench", TABLE, sample.schema, sample.options)
+        decoded_rows = plug.decode(rows, "bench", TABLE, sample.schema, sample.options)
         spent = [spent[0] + classified - begun, spent[1] + time.process_time() - chosen]
-        assert not found.rejects, found.rejects[0]
-        events += len(np.unique(found.changes.column("_cdc_line").to_numpy()))
+        assert not decoded_rows.rejects, decoded_rows.rejects[0]
+        events += len(np.unique(decoded_rows.changes.column("_cdc_line").to_numpy()))
         size += pc.sum(pc.binary_length(batch.column("value"))).as_py()
         if name == "avro":
             beside += batch.num_rows / streams.fastavro_rate(batch)

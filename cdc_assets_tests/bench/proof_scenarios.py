@@ -51,14 +51,16 @@ def verify(place: Place) -> Iterator[Figure]:
         cost, laps = contend("verify", **given, times=2, differing=0)
         wrong = ", ".join(str(count * number // 10) for number in range(10))
         server.run(f"UPDATE {name.schema}.{name.table} SET amount = amount + 1 WHERE id IN ({wrong})")
-        found_cost, found = contend("verify", **given, times=2, differing=10)
-    read, equal, different = (_best(one) for one in (alone, laps, found))
+        found_cost, differing_laps = contend("verify", **given, times=2, differing=10)
+    read, equal, different = (_best(contender_laps) for contender_laps in (alone, laps, differing_laps))
     notes = {"cpu_to_cpu": round(_best(laps, "cpu_seconds") / _best(alone, "cpu_seconds"), 3)}
-    more = {"cpu_to_cpu": round(_best(found, "cpu_seconds") / _best(alone, "cpu_seconds"), 3)}
+    more = {"cpu_to_cpu": round(_best(differing_laps, "cpu_seconds") / _best(alone, "cpu_seconds"), 3)}
     yield Figure("verify", f"{count:,} rows read from the source alone", read, notes=_laps(alone, alone_cost))
     yield Figure("verify", f"{count:,} equal rows compared", equal, notes=_laps(laps, cost))
     yield Figure("verify", "comparing equal rows to reading alone", equal / read, "x", 1.3, notes)
-    yield Figure("verify", f"ten of {count:,} rows found that differ", different, notes=_laps(found, found_cost))
+    yield Figure(
+        "verify", f"ten of {count:,} rows found that differ", different, notes=_laps(differing_laps, found_cost)
+    )
     yield Figure("verify", "finding ten rows to reading alone", different / read, "x", 1.5, more)
     pss = cost.peak_pss_mb / max(1, alone_cost.peak_pss_mb)
     yield Figure("verify", "peak memory to that of reading alone", pss, "x", notes=_memory(cost))

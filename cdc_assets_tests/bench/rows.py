@@ -121,8 +121,8 @@ def fingerprint_of_rows(feed: Feed, held: pa.Table, kind: str = "", stamped: boo
 def fingerprint(connection: duck.DuckDBPyConnection, feed: Feed, source: str, stamped: bool = True) -> Fingerprint:
     """What the rows of a query are that gives the columns of a feed's table and `ts`, which is of `stamped` rows."""
     columns = ", ".join(f"{column.name}::{duck_type_of(column)}" for column in feed.schema)
-    found = connection.execute(
+    row = connection.execute(
         f"SELECT count(*), sum(hash({'ts' if stamped else '0'}, {columns})::HUGEINT) FROM {source}"
     ).fetchone()
-    assert found is not None
-    return int(found[0]), str(found[1])
+    assert row is not None
+    return int(row[0]), str(row[1])

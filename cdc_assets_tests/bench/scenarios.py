@@ -101,13 +101,13 @@ def _scenario(function: Scenario) -> Scenario:
 
 def _best(laps: Sequence[Mapping[str, float]], key: str = "wall_seconds") -> float:
     """The quickest but for the first, which warms up."""
-    return min(one[key] for one in laps[1:] or laps)
+    return min(lap[key] for lap in laps[1:] or laps)
 
 
 def _laps(laps: Sequence[Mapping[str, float]], cost: Cost) -> dict[str, Any]:
     return {
-        "laps": [round(one["wall_seconds"], 3) for one in laps],
-        "cpu_seconds": [round(one["cpu_seconds"], 2) for one in laps],
+        "laps": [round(lap["wall_seconds"], 3) for lap in laps],
+        "cpu_seconds": [round(lap["cpu_seconds"], 2) for lap in laps],
         **_memory(cost),
     }
 
@@ -130,8 +130,8 @@ def _check(
     settings = LakeSettings.from_warehouse(lake)
     for table in tables:
         wanted = fingerprint_of_files(right or feed, table, stamped=stamped)
-        found = fingerprint_of_lake(feed, settings, table, stamped=stamped)
-        assert wanted == found, f"{feed.name(table)} in {lake}: {found} rows and hash, expected {wanted}"
+        fingerprint = fingerprint_of_lake(feed, settings, table, stamped=stamped)
+        assert wanted == fingerprint, f"{feed.name(table)} in {lake}: {fingerprint} rows and hash, expected {wanted}"
 
 
 def _check_history(feed: Feed, lakes: Mapping[str, Path]) -> None:
@@ -140,8 +140,10 @@ def _check_history(feed: Feed, lakes: Mapping[str, Path]) -> None:
     wanted = fingerprint_of_files(feed)
     for kinds, lake in lakes.items():
         for kind in tables[kinds]:
-            found = fingerprint_of_lake(feed, LakeSettings.from_warehouse(lake), 0, kind)
-            assert wanted == found, f"{kind or 'mirror'} in {lake}: {found} rows and hash, expected {wanted}"
+            fingerprint = fingerprint_of_lake(feed, LakeSettings.from_warehouse(lake), 0, kind)
+            assert wanted == fingerprint, (
+                f"{kind or 'mirror'} in {lake}: {fingerprint} rows and hash, expected {wanted}"
+            )
 
 
 def _apply(feed: Feed, lake: Path, kinds: str = "mirror", privacy: Mapping[str, Any] | None = None) -> Cost:
@@ -165,14 +167,14 @@ def catch_up(place: Place) -> Iterator[Figure]:
     feed, root = place.feed("csv"), place.at("lakes")
     feed.append(changes, keys, fill=keys, files=4)
     size = sum(path.stat().st_size for path in feed.files())
-    cost, mine = contend("ours", feed=feed.spec, lakes=[str(root / str(n)) for n in range(4)])
+    cost, our_laps = contend("ours", feed=feed.spec, lakes=[str(root / str(n)) for n in range(4)])
     _check(feed, root / "0")
     _check(feed, root / "3")
     duck_cost, duck = contend("duckdb", feed=feed.spec, target=str(root / "duck.parquet"), times=4)
     spark_cost, spark = contend("plain_spark", feed=feed.spec, warehouse=str(root / "plain"), times=4)
-    ours = _best(mine)
+    ours = _best(our_laps)
     sizes = {"changes": changes, "keys": keys, "bytes": size}
-    yield Figure(name, "ours, warm", ours, notes={**sizes, **_laps(mine, cost)})
+    yield Figure(name, "ours, warm", ours, notes={**sizes, **_laps(our_laps, cost)})
     yield Figure(name, "DuckDB, warm", _best(duck), notes=_laps(duck, duck_cost))
     yield Figure(name, "plain Spark, warm", _best(spark), notes=_laps(spark, spark_cost))
     yield Figure(name, "ours to DuckDB", ours / _best(duck), "x", 1.5)
@@ -242,7 +244,7 @@ def initial(place: Place) -> Iterator[Figure]:
     large = place.feed("large")
     large.append(4 * count, 4 * count, fill=4 * count, files=16)
     for kind in ("csv", "sql"):
-        costs = [_import(place, one, kind, 1)[0] for one in (feed, large)]
+        costs = [_import(place, source_feed, kind, 1)[0] for source_feed in (feed, large)]
         more = costs[1].peak_pss_mb / max(1, costs[0].peak_pss_mb)
         notes = {**_memory(costs[1]), "peak_pss_mb_of_a_quarter": costs[0].peak_pss_mb}
         yield Figure(name, f"four times the dump, {kind.upper()}, peak memory", more, "x", 1.25, notes=notes)
@@ -253,11 +255,11 @@ def _import(place: Place, feed: Feed, kind: str, times: int) -> tuple[Cost, Any]
     where = f"{kind}-{feed.directory.name}-{times}"
     lakes = [place.at(where) / str(number) for number in range(times)]
     written, after = dump(feed, place.at("dump"), kind), quiet(feed, place.at("after"))
-    found = contend("ours", feed=after.spec, lakes=[str(lake) for lake in lakes], dump=str(written))
+    cost_and_laps = contend("ours", feed=after.spec, lakes=[str(lake) for lake in lakes], dump=str(written))
     wanted = fingerprint_of_dumped(feed)
     held = fingerprint_of_lake(feed, LakeSettings.from_warehouse(lakes[-1]))
     assert wanted == held, f"{where}: {held} rows and hash, expected {wanted}"
-    return found
+    return cost_and_laps
 
 
 @_scenario
@@ -294,8 +296,8 @@ def _scans(place: Place, feed: Feed, rows: int, lake: str, fresh: str) -> Iterat
     what = f"{count} windows of {changes} changes"
     yield Figure("steady", f"{what}, one of the last", _best(last), notes={"windows": count, **_laps(last, cost)})
     _apply(feed, Path(fresh))
-    for one in (lake, fresh):
-        _check(feed, Path(one))
+    for lake_path in (lake, fresh):
+        _check(feed, Path(lake_path))
     cost, read = contend("scans", feed=kept, lakes={"after": lake, "fresh": fresh}, times=5)
     for by, limit in (("Spark", 1.3), ("PyIceberg", None)):
         for who in ("after", "fresh"):
@@ -329,8 +331,8 @@ def history(place: Place) -> Iterator[Figure]:
     feed.append(changes, rows)
     runs = {kinds: _apply(feed, lake, kinds) for kinds, lake in where.items()}
     _check_history(feed, where)
-    for kinds, mine in laps.items():
-        yield Figure(name, f"{kinds}, {changes:,} changes, warm", _best(mine), notes=_laps(mine, cost))
+    for kinds, laps_of_kind in laps.items():
+        yield Figure(name, f"{kinds}, {changes:,} changes, warm", _best(laps_of_kind), notes=_laps(laps_of_kind, cost))
         notes = _whole(runs[kinds])
         yield Figure(name, f"{kinds}, process start to exit", runs[kinds].wall_seconds, notes=notes)
     for kinds, limit in (("scd2", 1.3), ("log", 0.6), ("all three", 2.0)):
@@ -340,11 +342,11 @@ def history(place: Place) -> Iterator[Figure]:
 
 
 def _times(
-    name: str, what: str, mine: Sequence[Mapping[str, float]], other: Sequence[Mapping[str, float]], limit: float
+    name: str, what: str, laps: Sequence[Mapping[str, float]], other: Sequence[Mapping[str, float]], limit: float
 ) -> Iterator[Figure]:
     """Yield how many times another's laps mine are, and the same of their CPU, which other work disturbs less."""
     for key, unit in (("wall_seconds", ""), ("cpu_seconds", ", CPU")):
-        yield Figure(name, f"{what}{unit}", _best(mine, key) / _best(other, key), "x", limit)
+        yield Figure(name, f"{what}{unit}", _best(laps, key) / _best(other, key), "x", limit)
 
 
 @_scenario
@@ -384,8 +386,8 @@ def _check_extract(feed: Feed, file: Path, changes: int) -> None:
     positions = rows.column("_cdc_position").to_numpy()
     assert len(positions) == changes, f"{file}: {len(positions)} changes, expected {changes}"
     assert (positions[1:] >= positions[:-1]).all(), f"{file}: changes are not in their order"
-    wanted, found = fingerprint_of_files(feed), fingerprint_of_rows(feed, rows, "log")
-    assert wanted == found, f"{file}: {found} rows and hash, expected {wanted}"
+    wanted, fingerprint = fingerprint_of_files(feed), fingerprint_of_rows(feed, rows, "log")
+    assert wanted == fingerprint, f"{file}: {fingerprint} rows and hash, expected {wanted}"
 
 
 @_scenario
@@ -466,7 +468,7 @@ def _long_life(place: Place, name: str, kinds: str, limit: float) -> Iterator[Fi
     _check_history(Feed(feed.directory), {kinds: lake})
     first, last = laps[5:15], laps[-10:]
     wall, cpu = (
-        [statistics.median(one[key] for one in part) for part in (first, last)]
+        [statistics.median(lap[key] for lap in part) for part in (first, last)]
         for key in ("wall_seconds", "cpu_seconds")
     )
     notes = {"windows": count, "cpu_seconds": cpu, **_memory(cost)}
@@ -530,4 +532,4 @@ def _first_rows(feed: Feed, lake: Path) -> float:
     held = state.named(feed.name(0))
     file = state.file(held.metadata_location)
     state.close()
-    return min(one.made_ms / 1000 for one in file.snapshots.values() if one.number("added-records"))
+    return min(snapshot.made_ms / 1000 for snapshot in file.snapshots.values() if snapshot.number("added-records"))

@@ -30,23 +30,31 @@ def requests(place: Place) -> Iterator[Figure]:
         with away(place.at(f"servers-{tables}")) as there:
             settings = there.feed(feed, "feed")
             command = [*PYTHON, "apply", "--settings", str(settings), "--json"]
-            asked = dict[str, Asked]()
+            requests_by_step = dict[str, Asked]()
             for what in ("all of them new", "nothing new", "one window in each of 2"):
                 if what.startswith("one"):
                     feed.append(2, 100, tables=range(2))
                     there.upload(feed.bucket, "feed")
                 there.asked()
                 run(command)
-                asked[what] = there.asked()
+                requests_by_step[what] = there.asked()
             there.asked()
             run([*PYTHON, "status", "--settings", str(settings)])
-            asked["status"] = there.asked()
-        for what, one in asked.items():
-            yield Figure("requests", f"{tables:,} tables, {what}: catalog", one.catalog, "", notes=one.notes())
+            requests_by_step["status"] = there.asked()
+        for what, request_counts in requests_by_step.items():
+            yield Figure(
+                "requests",
+                f"{tables:,} tables, {what}: catalog",
+                request_counts.catalog,
+                "",
+                notes=request_counts.notes(),
+            )
             in_catalog = what == "status"  # a REST catalog sends a table's metadata along
             stored = f"{tables:,} tables, {what}: store"
-            yield Figure("requests", stored, one.stored, "", notes=one.notes(), may_be_nothing=in_catalog)
-        more = asked["one window in each of 2"].catalog - asked["nothing new"].catalog
+            yield Figure(
+                "requests", stored, request_counts.stored, "", notes=request_counts.notes(), may_be_nothing=in_catalog
+            )
+        more = requests_by_step["one window in each of 2"].catalog - requests_by_step["nothing new"].catalog
         yield Figure("requests", f"{tables:,} tables, a window: catalog", more / 2, "", 10)
 
 
@@ -71,13 +79,13 @@ def looks(place: Place) -> Iterator[Figure]:
                 there.put("feed", ((path, data) for path, data in files_of(feed, [days], 5) if "CDC0" in path))
             there.put("feed", [("metadata", b'{"checkpoint-ts":%d}' % through)])
             there.asked()
-            cost, found = contend("look", **plain, through=through, learn=learn, later=later)
-            asked = there.asked().feed
-            notes = {**found, **asked, **_memory(cost)}
-            of = f"{found['all']:,} files, {what}"
-            yield Figure("looks", f"{of}: CPU", found["cpu_seconds"], "s", notes=notes)
-            yield Figure("looks", f"{of}: memory", found["grown_mb"], "MB", notes=notes, may_be_nothing=True)
-            yield Figure("looks", f"{of}: LIST", asked["LIST"], "", notes=notes)
+            cost, figures = contend("look", **plain, through=through, learn=learn, later=later)
+            feed_requests = there.asked().feed
+            notes = {**figures, **feed_requests, **_memory(cost)}
+            of = f"{figures['all']:,} files, {what}"
+            yield Figure("looks", f"{of}: CPU", figures["cpu_seconds"], "s", notes=notes)
+            yield Figure("looks", f"{of}: memory", figures["grown_mb"], "MB", notes=notes, may_be_nothing=True)
+            yield Figure("looks", f"{of}: LIST", feed_requests["LIST"], "", notes=notes)
 
 
 @_scenario

@@ -54,8 +54,8 @@ class Away:
     def upload(self, bucket: Path, name: str) -> None:
         """Copy a feed's files into the store, `metadata` last."""
         files = self._store.files
-        found = [path for path in bucket.rglob("*") if path.is_file()]
-        for path in sorted(found, key=lambda path: path.name == "metadata"):
+        paths = [path for path in bucket.rglob("*") if path.is_file()]
+        for path in sorted(paths, key=lambda path: path.name == "metadata"):
             files.pipe_file(f"{BUCKET}/{FEED}/{name}/{path.relative_to(bucket)}", path.read_bytes())
 
     def put(self, name: str, files: Iterable[tuple[str, bytes]]) -> int:

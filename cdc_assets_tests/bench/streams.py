@@ -80,7 +80,7 @@ def _avro_record(names: Sequence[str], extension: bool) -> str:
 
 def avro_options() -> MessageOptions:
     """Return the options of `avro_messages`: with the extension, the schemas of key and value registered as 1 and 2."""
-    texts = {"1": _avro_record(("id",), False), "2": _avro_record([one[0] for one in _AVRO], True)}
+    texts = {"1": _avro_record(("id",), False), "2": _avro_record([field[0] for field in _AVRO], True)}
     return MessageOptions(protocol="avro", enable_tidb_extension=True, registry=texts)
 
 

@@ -34,16 +34,16 @@ def _landing(lake: str, uri: str, **more: Any) -> Iterator[Any]:
 @_contender
 def topic(uri: str, address: str, held_in: str, count: int, lakes: list[str]) -> dict[str, Laps]:
     """Read a topic by `consume()` alone, and land it in each of the lakes; in turns."""
-    found: dict[str, Laps] = {"consume": [], "land": []}
+    laps: dict[str, Laps] = {"consume": [], "land": []}
     for lake in lakes:
-        with lap() as one:
+        with lap() as timing:
             consume_all(address, held_in, count)
-        found["consume"].append(dataclasses.asdict(one.measured))
-        with lap() as one, _landing(lake, uri) as landing:
+        laps["consume"].append(dataclasses.asdict(timing.measured))
+        with lap() as timing, _landing(lake, uri) as landing:
             landed = landing.advance()
         assert landed.messages == count, landed
-        found["land"].append(dataclasses.asdict(one.measured))
-    return found
+        laps["land"].append(dataclasses.asdict(timing.measured))
+    return laps
 
 
 @_contender
@@ -77,13 +77,13 @@ def look_at_topic(uri: str, lake: str, times: int) -> dict[str, float]:
     with _landing(lake, uri) as landing:
         landing.advance()
         for _ in range(times):
-            with lap() as one:
+            with lap() as timing:
                 news = landing.news()
-            spent.append(one.measured)
+            spent.append(timing.measured)
     return {
         "behind": news.behind,
-        "wall_seconds": statistics.median(one.wall_seconds for one in spent),
-        "cpu_seconds": sum(one.cpu_seconds for one in spent) / times,
+        "wall_seconds": statistics.median(cost.wall_seconds for cost in spent),
+        "cpu_seconds": sum(cost.cpu_seconds for cost in spent) / times,
     }
 
 
@@ -97,9 +97,9 @@ def landings(tables: int, count: int, directory: str) -> dict[str, Any]:
     with _landing(str(lake), SINK, archive={"uri": str(archive), "layout": "records"}) as landing:
         for number in range(count + 1):  # the first makes the table
             archive_changes(archive, tables, number, offsets)
-            found = landing.advance()
+            landing_counts = landing.advance()
             if number:
-                landed += found.rows
+                landed += landing_counts.rows
             else:
                 before = _files(lake)
     added = _files(lake) - before

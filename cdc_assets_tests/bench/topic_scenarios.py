@@ -25,20 +25,20 @@ _LANDINGS_A_DAY = 24 * 3600 // 30
 @_scenario
 def messages(place: Place) -> Iterator[Figure]:
     """Messages of topics to Arrow, on one core: by protocol, beside fastavro, and by byte beside Canal-JSON."""
-    found = {}
+    rate_by_protocol = {}
     for rate in rates(place.of(320_000, 160)):
-        found[rate.protocol] = rate
+        rate_by_protocol[rate.protocol] = rate
         per = 100_000 / rate.events
         notes = {"classify": round(per * rate.classify_seconds, 3), "decode": round(per * rate.decode_seconds, 3)}
         limit = 100_000 / LEAST_PER_SECOND if rate.protocol == "craft" else None
         what = f"{rate.protocol}: 100,000 row events, CPU"
         yield Figure("messages", what, per * rate.seconds, limit=limit, notes=notes)
-    avro, canal = found["avro"], found["canal-json"]
+    avro, canal = rate_by_protocol["avro"], rate_by_protocol["canal-json"]
     yield Figure("messages", "avro to fastavro alone", avro.seconds / avro.beside_seconds, "x", 1 / 0.6)
     by_byte = canal.seconds / canal.value_bytes
     for name, limit in (("debezium-json", 2.0), ("ydb-json", 1.5)):
-        mine = found[name].seconds / found[name].value_bytes
-        yield Figure("messages", f"{name} to Canal-JSON, by byte", mine / by_byte, "x", limit)
+        seconds_per_byte = rate_by_protocol[name].seconds / rate_by_protocol[name].value_bytes
+        yield Figure("messages", f"{name} to Canal-JSON, by byte", seconds_per_byte / by_byte, "x", limit)
 
 
 @_scenario
@@ -46,14 +46,14 @@ def topics(place: Place) -> Iterator[Figure]:
     """A topic of Canal-JSON on a broker beside the same changes in files, and landing beside reading alone."""
     feed, right, root = place.feed("canal", protocol="canal-json"), place.feed("csv"), place.at("lakes")
     changes, keys = place.of(1_000_000, 100), place.of(500_000, 50)
-    for one in (feed, right):  # what DuckDB reads is CSV
-        one.append(changes, keys, fill=keys, files=4)
+    for written_feed in (feed, right):  # what DuckDB reads is CSV
+        written_feed.append(changes, keys, fill=keys, files=4)
     with running_broker() as broker:
         count, uri = play(feed, broker, "bench"), sink_uri(broker.address, "bench")
         lakes = [str(root / str(n)) for n in range(3)]
         cost, measured = contend("topic", uri=uri, address=broker.address, held_in="bench", count=count, lakes=lakes)
         read, landed = (_best(measured[who]) for who in ("consume", "land"))
-        spent = [min(one["cpu_seconds"] for one in measured[who]) for who in ("consume", "land")]
+        spent = [min(lap["cpu_seconds"] for lap in measured[who]) for who in ("consume", "land")]
         yield Figure("topics", f"{count:,} messages by consume() alone", read, notes=_laps(measured["consume"], cost))
         yield Figure("topics", f"{count:,} messages landed", landed, notes=_laps(measured["land"], cost))
         yield Figure("topics", "landing to consume()", landed / read, "x", 2)
@@ -72,8 +72,8 @@ def archived_topic(place: Place) -> Iterator[Figure]:
     """A topic in two files of an archive, beside the same messages on a broker."""
     feed, right, directory = place.feed("canal", protocol="canal-json"), place.feed("csv"), place.at("archive")
     changes, keys = place.of(1_000_000, 100), place.of(500_000, 50)
-    for one in (feed, right):  # what DuckDB reads is CSV
-        one.append(changes, keys, fill=keys, files=4)
+    for written_feed in (feed, right):  # what DuckDB reads is CSV
+        written_feed.append(changes, keys, fill=keys, files=4)
     archive(feed, directory, 2)
     files_of_messages = ["--archive", str(directory), "--archive-layout", "records"]
     lake = place.at("archived")
@@ -136,8 +136,8 @@ def many_tables_topic(place: Place) -> Iterator[Figure]:
     name, shape = "many-tables-topic", {"tables": place.of(200, 3)}
     feed, right = place.feed("canal", protocol="canal-json", **shape), place.feed("csv", **shape)
     changes = place.of(5_000, 20)
-    for one in (feed, right):
-        one.append(changes, max(10, changes // 2), zipf=0.8)
+    for written_feed in (feed, right):
+        written_feed.append(changes, max(10, changes // 2), zipf=0.8)
     with running_broker() as broker:
         play(feed, broker, "bench", mixed=True)
         over, notes = _applied(broker, sink_uri(broker.address, "bench"), place)

@@ -40,20 +40,20 @@ class Archive:
 
     def put(self, topic: str, *sent: Sent) -> None:
         """Write messages of a topic."""
-        self.lines += [line_of(topic, offset, one) for offset, one in enumerate(sent)]
+        self.lines += [line_of(topic, offset, message) for offset, message in enumerate(sent)]
         archive_of(self.lines, self.directory / "archive", "all.jsonl")
 
 
 def applied(run: Commands, archive: Archive, cases: Mapping[str, Case], *more: str) -> str:
     """Apply, and see that each wrong message is named once, with its reason, and no trace; return what was printed."""
-    said = run("apply", *archive.options, *more)
-    printed = said.stdout + said.stderr
-    assert (said.returncode, "Traceback" in printed) == (1, False)
+    process = run("apply", *archive.options, *more)
+    printed = process.stdout + process.stderr
+    assert (process.returncode, "Traceback" in printed) == (1, False)
     for topic, case in cases.items():
         lines = [line for line in printed.splitlines() if line.startswith(("held: ", "problem: "))]
         naming = [line for line in lines if f"{topic}[0] offset 1" in line]
-        assert [case.said in line for line in naming] == [True], printed
-    return said.stdout
+        assert [case.sentence in line for line in naming] == [True], printed
+    return process.stdout
 
 
 def states(run: Commands, archive: Archive) -> dict[str, str]:
@@ -91,11 +91,11 @@ def test_records_of_ydb_that_are_none_are_set_aside_by_quarantine(run: Commands,
     assert "held" not in printed
     listed = run("quarantine", *archive.options).stdout
     assert f"{not_fit}[0] offset 1" in listed
-    assert row.said in listed
+    assert row.sentence in listed
     lake = ("--warehouse", str(tmp_path / "lake"))
     assert run("quarantine", *lake).stdout == listed
     of_table = run("quarantine", *lake, "--table", "shop.t1").stdout
-    assert row.said in of_table
+    assert row.sentence in of_table
     assert run("quarantine", *lake, "--table", "SHOP.T1").stdout == of_table
     unknown = run("quarantine", *lake, "--name", "default")
     assert (unknown.returncode, "no changefeed called default; known are c." in unknown.stderr) == (2, True)

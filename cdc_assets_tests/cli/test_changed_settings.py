@@ -53,7 +53,9 @@ def test_a_zone_is_changed_set_back_released_and_the_table_rebuilt(run: Commands
     released = command("release", TOKYO, "shop.t", str(FIRST + 20), "--new-settings", "--who", "me")
     assert (released.returncode, released.stderr) == (0, "")
     listed = json.loads(run("release", "--list", "--warehouse", lake, "--json").stdout)
-    assert [(one["way"], one["version"], one["who"]) for one in listed] == [("new-settings", FIRST + 20, "me")]
+    assert [(release["way"], release["version"], release["who"]) for release in listed] == [
+        ("new-settings", FIRST + 20, "me")
+    ]
     assert command("apply", TOKYO).returncode == 0
     assert hours() == {1: "12", 2: "12", 3: "03"}
     assert command("apply", "UTC").returncode == 1
@@ -71,5 +73,5 @@ def _hour(moment: datetime) -> str:
 
 
 def _tables(status: object) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = status["tables"] if isinstance(status, dict) else list(status)  # type: ignore[call-overload]
-    return found
+    tables: list[dict[str, object]] = status["tables"] if isinstance(status, dict) else list(status)  # type: ignore[call-overload]
+    return tables

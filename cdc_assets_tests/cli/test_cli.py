@@ -92,24 +92,24 @@ def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize("command", sorted(commands.commands))
 def test_every_command_explains_itself(command: str, here: Commands) -> None:
-    said = here(command, "--help")
-    assert said.returncode == 0
-    assert said.stdout.startswith("Usage: cdc-assets")
-    assert "Options:" in said.stdout
+    process = here(command, "--help")
+    assert process.returncode == 0
+    assert process.stdout.startswith("Usage: cdc-assets")
+    assert "Options:" in process.stdout
 
 
 def test_help_loads_nothing_heavy() -> None:
     heavy = ("dagster", "pyspark", "pyarrow", "polars", "pydantic")
     code = f"import sys, cdc_assets.cli; print([m for m in {heavy} if m in sys.modules])"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "[]"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "[]"
 
 
 def test_inspect_shows_tables_versions_and_ddl() -> None:
-    said = run("inspect", *feed())
-    assert said.returncode == 0, said.stderr
-    assert "cols.t" in said.stdout
-    assert "ALTER TABLE `t` ADD COLUMN `c` INT" in said.stdout
+    process = run("inspect", *feed())
+    assert process.returncode == 0, process.stderr
+    assert "cols.t" in process.stdout
+    assert "ALTER TABLE `t` ADD COLUMN `c` INT" in process.stdout
 
 
 @pytest.mark.parametrize("words", ["hold: ", "incomplete: ", "stop: ", ""])
@@ -123,15 +123,15 @@ def test_inspect_ends_with_1_where_something_stops_is_held_or_incomplete(words: 
     feed.toml.write_text(f"[sink.csv]\n{toml.get(words, 'include-commit-ts = true')}\n")
     uri = f"file://{feed.bucket}?protocol=csv"
     arguments = ["inspect", "--sink-uri", uri, "--config", str(feed.toml)]
-    said = CliRunner().invoke(commands, arguments, standalone_mode=False)
-    assert words in said.output
-    assert said.return_value == (1 if words else 0)
+    cli_result = CliRunner().invoke(commands, arguments, standalone_mode=False)
+    assert words in cli_result.output
+    assert cli_result.return_value == (1 if words else 0)
 
 
 def test_an_empty_name_of_a_changefeed_is_none(here: Commands) -> None:
     """As of a variable that is not set: another changefeed would be meant."""
-    said = here("inspect", *feed(), "--name", "")
-    assert (said.returncode, "a changefeed's name consists of" in said.stderr) == (2, True)
+    process = here("inspect", *feed(), "--name", "")
+    assert (process.returncode, "a changefeed's name consists of" in process.stderr) == (2, True)
 
 
 def test_inspect_has_json_for_programs(here: Commands) -> None:
@@ -141,10 +141,10 @@ def test_inspect_has_json_for_programs(here: Commands) -> None:
 
 
 def test_plan_names_each_ddl_with_its_cost_and_touches_nothing(tmp_path: Path, here: Commands) -> None:
-    said = here("plan", *feed(), "--warehouse", str(tmp_path / "lake"))
-    assert said.returncode == 0, said.stderr
-    assert "from   ALTER TABLE `t` ADD COLUMN `c` INT" in said.stdout
-    assert "metadata only" in said.stdout
+    process = here("plan", *feed(), "--warehouse", str(tmp_path / "lake"))
+    assert process.returncode == 0, process.stderr
+    assert "from   ALTER TABLE `t` ADD COLUMN `c` INT" in process.stdout
+    assert "metadata only" in process.stdout
     assert list(tmp_path.iterdir()) == []
 
 
@@ -201,11 +201,11 @@ WRONG = {
 @pytest.mark.parametrize("moment", [pytest.param("start", marks=pytest.mark.soak), "step"])  # the start is tried below
 def test_ctrl_c_ends_a_command_in_the_middle_of_a_call_to_the_jvm(moment: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", CTRL_C, moment, "apply", *feed(), "--warehouse", str(tmp_path / "lake")]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert said.returncode == 130, said.stderr
-    assert said.stderr.splitlines()[-1].startswith("Interrupted. Every table is at its last complete window")
-    assert said.stderr.endswith("Run the same command again to finish what it began.\n")
-    assert "Traceback" not in said.stderr
+    process = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert process.returncode == 130, process.stderr
+    assert process.stderr.splitlines()[-1].startswith("Interrupted. Every table is at its last complete window")
+    assert process.stderr.endswith("Run the same command again to finish what it began.\n")
+    assert "Traceback" not in process.stderr
 
 
 def test_ctrl_c_ends_a_command_whose_windows_in_other_threads_wait_for_the_jvm(tmp_path: Path) -> None:
@@ -216,15 +216,15 @@ def test_ctrl_c_ends_a_command_whose_windows_in_other_threads_wait_for_the_jvm(t
         little.create(name, keyed=False)
         little.rows(name, FIRST, [("I", FIRST + 1, 1, "x"), ("I", FIRST + 1, 2, "x")])
     little.publish(FIRST + 9)
-    said = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert said.returncode == 130, said.stderr
-    assert said.stderr.endswith("Run the same command again to finish what it began.\n")
+    process = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert process.returncode == 130, process.stderr
+    assert process.stderr.endswith("Run the same command again to finish what it began.\n")
 
 
 def test_ctrl_c_at_the_launch_of_the_jvm_is_not_lost(tmp_path: Path) -> None:
     command = [sys.executable, "-c", CTRL_C_AT_LAUNCH, str(tmp_path / "lake")]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert (said.returncode, said.stderr) == (130, "")
+    process = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert (process.returncode, process.stderr) == (130, "")
 
 
 @pytest.mark.parametrize("case", sorted(WRONG))
@@ -233,10 +233,10 @@ def test_wrong_usage_is_an_error_sentence_and_exit_code_2(
 ) -> None:
     arguments, part = WRONG[case]
     monkeypatch.chdir(tmp_path)
-    said = here(*arguments)
-    assert said.returncode == 2, said.stdout + said.stderr
-    assert part in said.stderr
-    assert "Traceback" not in said.stderr
+    process = here(*arguments)
+    assert process.returncode == 2, process.stdout + process.stderr
+    assert part in process.stderr
+    assert "Traceback" not in process.stderr
 
 
 def file_for_a_directory(lake: Path) -> None:
@@ -257,9 +257,9 @@ def test_a_lake_is_also_named_by_a_settings_file(command: str, tmp_path: Path, h
     Ledger(f"sqlite:///{tmp_path / 'lake' / 'ledger.db'}").close()
     file = tmp_path / "shop.yaml"
     file.write_text("lake: {warehouse: lake}\nchangefeeds: [{sink_uri: 'file:///f?protocol=csv'}]")
-    said = here(command, "--settings", str(file))
-    assert (said.returncode, said.stderr) == (0, "")
-    assert ("No run that looked at a table has ended yet." in said.stdout) == (command == "status")
+    process = here(command, "--settings", str(file))
+    assert (process.returncode, process.stderr) == (0, "")
+    assert ("No run that looked at a table has ended yet." in process.stdout) == (command == "status")
     assert [path.name for path in (tmp_path / "lake").iterdir()] == ["ledger.db"]
 
 
@@ -269,8 +269,8 @@ LOOKS = [["status"], ["journal"], ["files"], ["query", "s.t"], ["quarantine"], [
 @pytest.mark.parametrize("arguments", LOOKS, ids=lambda arguments: arguments[0])
 def test_a_directory_without_a_lake_is_told_as_such(arguments: list[str], tmp_path: Path, here: Commands) -> None:
     (tmp_path / "note.txt").touch()
-    said = here(*arguments, "--warehouse", str(tmp_path))
-    assert (said.returncode, f"there is no lake in {tmp_path}" in said.stderr) == (2, True)
+    process = here(*arguments, "--warehouse", str(tmp_path))
+    assert (process.returncode, f"there is no lake in {tmp_path}" in process.stderr) == (2, True)
     assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
 
 
@@ -290,20 +290,20 @@ def test_advice_names_options_of_the_command(
     monkeypatch.chdir(tmp_path)
     if settings != "none":
         (tmp_path / "changefeeds.yaml").write_text("changefeeds: [{sink_uri: 'file:///none?protocol=csv'}]")
-    said = here(name, *NEEDED.get(name, []))
-    assert said.returncode in (1, 2), said.stdout + said.stderr
+    process = here(name, *NEEDED.get(name, []))
+    assert process.returncode in (1, 2), process.stdout + process.stderr
     command = commands.commands[name]
     known = {option for param in command.params for option in (*param.opts, *param.secondary_opts)} | {"--help"}
-    advised = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", said.stderr))
-    assert advised - known == set(), said.stderr
-    assert "Usage" not in said.stderr
+    advised = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", process.stderr))
+    assert advised - known == set(), process.stderr
+    assert "Usage" not in process.stderr
 
 
 def test_status_says_that_all_tables_are_dropped(tmp_path: Path, here: Commands) -> None:
     with closing(Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")) as ledger:
         ledger.record_states("shop", [TableState("shop.t@1", TableId("shop", "t"), 1, 2, 2, State.DROPPED)], {})
-    said = here("status", "--warehouse", str(tmp_path))
-    assert (said.returncode, "All tables of the lake are dropped; --all shows them." in said.stdout) == (0, True)
+    process = here("status", "--warehouse", str(tmp_path))
+    assert (process.returncode, "All tables of the lake are dropped; --all shows them." in process.stdout) == (0, True)
     assert "shop.t" in here("status", "--warehouse", str(tmp_path), "--all").stdout
 
 
@@ -319,42 +319,42 @@ UNUSABLE: dict[str, tuple[Callable[[Path], None], tuple[str, ...], str]] = {
 def test_a_lake_that_cannot_be_used_is_a_setup_to_correct(case: str, tmp_path: Path, here: Commands) -> None:
     make, arguments, sentence = UNUSABLE[case]
     make(tmp_path / "lake")
-    said = here(*arguments, "--warehouse", str(tmp_path / "lake"))
-    assert (said.returncode, "Traceback" in said.stderr) == (2, False), said.stderr
-    assert sentence in said.stderr
+    process = here(*arguments, "--warehouse", str(tmp_path / "lake"))
+    assert (process.returncode, "Traceback" in process.stderr) == (2, False), process.stderr
+    assert sentence in process.stderr
 
 
 @pytest.mark.parametrize("command", ["status", "journal", "files"])
 def test_a_missing_lake_is_reported_and_not_created(command: str, tmp_path: Path, here: Commands) -> None:
-    said = here(command, "--warehouse", str(tmp_path / "lake"))
-    assert said.returncode == 2
-    assert "does not exist" in said.stderr
+    process = here(command, "--warehouse", str(tmp_path / "lake"))
+    assert process.returncode == 2
+    assert "does not exist" in process.stderr
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_changefeed_without_its_first_checkpoint_is_named_as_such(tmp_path: Path, here: Commands) -> None:
-    said = here("inspect", "--sink-uri", f"file://{tmp_path}?protocol=csv")
-    assert said.returncode == 2
-    assert "metadata" in said.stderr
-    assert "Traceback" not in said.stderr
+    process = here("inspect", "--sink-uri", f"file://{tmp_path}?protocol=csv")
+    assert process.returncode == 2
+    assert "metadata" in process.stderr
+    assert "Traceback" not in process.stderr
 
 
 @pytest.mark.parametrize("bucket", ["empty", "missing"])
 def test_a_changefeed_that_has_not_begun_leaves_no_lake(bucket: str, tmp_path: Path, here: Commands) -> None:
     (tmp_path / "empty").mkdir()
     uri = f"file://{tmp_path / bucket}?protocol=csv"
-    said = here("apply", "--sink-uri", uri, "--accept-unordered", "--warehouse", str(tmp_path / "lake"))
-    assert (said.returncode, "Traceback" in said.stderr) == (2, False)
+    output = here("apply", "--sink-uri", uri, "--accept-unordered", "--warehouse", str(tmp_path / "lake"))
+    assert (output.returncode, "Traceback" in output.stderr) == (2, False)
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]
 
 
 def test_rows_without_commit_ts_want_the_users_word_for_it(tmp_path: Path, here: Commands) -> None:
     plain = Case("A_all_types").config("csv-plain")
     uri = f"file://{plain.bucket()}?{plain.recorded_options['sink_uri_params']}"
-    said = here("plan", "--sink-uri", uri, "--config", str(plain.path / "changefeed.toml"))
-    assert said.returncode == 2
-    assert "--accept-unordered" in said.stderr
-    assert "--config" in said.stderr
+    process = here("plan", "--sink-uri", uri, "--config", str(plain.path / "changefeed.toml"))
+    assert process.returncode == 2
+    assert "--accept-unordered" in process.stderr
+    assert "--config" in process.stderr
 
 
 @pytest.mark.parametrize("command", ["inspect", "plan", "apply"])
@@ -363,6 +363,6 @@ def test_files_of_another_protocol_are_told_before_what_its_rows_would_lack(
 ) -> None:
     feed = Case("B_ddl_columns").config("canal-ext")
     lake = [] if command == "inspect" else ["--warehouse", str(tmp_path / "lake")]
-    said = here(command, "--sink-uri", f"file://{feed.bucket()}?protocol=csv", *lake)
-    assert said.returncode == 2
-    assert "protocol csv does not write" in said.stderr
+    process = here(command, "--sink-uri", f"file://{feed.bucket()}?protocol=csv", *lake)
+    assert process.returncode == 2
+    assert "protocol csv does not write" in process.stderr

@@ -47,9 +47,9 @@ def test_the_commands_of_the_page_run_and_say_what_they_did(run: Commands, tmp_p
     shop = Shop(tmp_path)
     printed = []
     for command, rest in LINES:
-        found = run(command, *shlex.split(rest.replace("changefeeds.yaml", str(shop.file))))
-        assert found.returncode == 0, found.stderr
-        printed.append(found.stdout)
+        process = run(command, *shlex.split(rest.replace("changefeeds.yaml", str(shop.file))))
+        assert process.returncode == 0, process.stderr
+        printed.append(process.stdout)
     assert [command for command, _ in LINES] == ["cut", "cut", "cut", "status", "cut"]
     assert f"month-end: 3 tables as of {FIRST + 9}" in printed[0]
     assert "without shop.audit: left out by --without" in printed[2]
@@ -64,8 +64,8 @@ def test_a_table_as_of_a_moment_says_how_exact_it_is_and_how_to_read_it(run: Com
     shop = Shop(tmp_path)
     run("cut", "--name", "month-end", "--settings", str(shop.file))
     commands = re.findall(r"^cdc-assets (as-of .*)$", PAGE, re.MULTILINE)
-    found = [run(*shlex.split(command.replace("./lake", str(tmp_path / "lake")))) for command in commands]
-    assert [one.returncode for one in found] == [1, 1, 0], [one.stderr for one in found]
+    processes = [run(*shlex.split(command.replace("./lake", str(tmp_path / "lake")))) for command in commands]
+    assert [process.returncode for process in processes] == [1, 1, 0], [process.stderr for process in processes]
     shown = json.loads(run("as-of", "month-end", "--json", "--settings", str(shop.file)).stdout)[0]
     assert (shown["exact"], shown["at"], len(shown["tables"])) == (True, FIRST + 9, 3)
     assert all(set(table["read"]) == {"spark", "duckdb", "pyiceberg"} for table in shown["tables"])
@@ -112,8 +112,8 @@ def test_the_extracts_of_the_page_are_written_and_a_filled_directory_is_refused(
     assert len(lines) == 2
     for line in lines:
         command = line.replace("changefeeds.yaml", str(shop.file)).replace("./", f"{tmp_path}/")
-        found = run(*shlex.split(command))
-        assert found.returncode == 0, found.stderr
+        process = run(*shlex.split(command))
+        assert process.returncode == 0, process.stderr
         again = run(*shlex.split(command))
         assert (again.returncode, "has files already" in again.stderr) == (2, True)
     hour, net = (json.loads((tmp_path / name / "extract.json").read_text()) for name in ("hour", "net"))
@@ -136,7 +136,7 @@ def test_of_several_changefeeds_those_are_asked_that_have_the_cut_or_the_table(r
 
     def asked(*words: str) -> list[list[str]]:
         states = json.loads(run("as-of", *words, "--json", *lake).stdout)
-        return [[one["table"] for one in state["tables"]] for state in states]
+        return [[table["table"] for table in state["tables"]] for state in states]
 
     assert asked("one") == [["shop.audit", "shop.items", "shop.orders"]]
     assert asked(str(FIRST + 25), "till.sales") == [["till.sales"]]
@@ -150,7 +150,7 @@ def test_json_of_cuts_and_of_tables_names_them(run: Commands, tmp_path: Path) ->
     shop = Shop(tmp_path)
     made = json.loads(run("cut", "--name", "one", "--json", "--settings", str(shop.file)).stdout)
     assert (made["name"], made["position"], made["changefeed"]) == ("one", FIRST + 9, "shop")
-    assert {one["name"] for one in made["tables"]} == {"shop.orders", "shop.items", "shop.audit"}
+    assert {table["name"] for table in made["tables"]} == {"shop.orders", "shop.items", "shop.audit"}
     assert json.loads(run("status", "--cuts", "--json", "--settings", str(shop.file)).stdout) == [made]
     rows = json.loads(run("status", "--json", "--settings", str(shop.file)).stdout)
     assert {tuple(row["cuts"]) for row in rows} == {("one",)}

@@ -30,12 +30,12 @@ def test_a_trace_has_no_secret_of_the_settings(
     monkeypatch.setattr("cdc_assets.landing.opening.open_feed", opened)
     with pytest.raises(SystemExit) as ended:
         main()
-    said = capsys.readouterr().err
+    error_text = capsys.readouterr().err
     assert ended.value.code == 1
-    assert said.endswith("cdc-assets: the lake does not answer. Try again.\n")
-    assert ("Traceback" in said) is debug
-    assert ("signed with *** and sent 'Bearer ***" in said) is debug
-    assert KEY not in said
+    assert error_text.endswith("cdc-assets: the lake does not answer. Try again.\n")
+    assert ("Traceback" in error_text) is debug
+    assert ("signed with *** and sent 'Bearer ***" in error_text) is debug
+    assert KEY not in error_text
 
 
 def test_the_secrets_of_a_feed_are_those_of_its_storage_and_its_registry(monkeypatch: pytest.MonkeyPatch) -> None:

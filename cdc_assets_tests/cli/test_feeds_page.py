@@ -31,15 +31,15 @@ MODES = {
 
 
 def inspected(*arguments: str) -> dict[str, Any]:
-    said = CliRunner().invoke(commands, ["inspect", *arguments, "--json"], catch_exceptions=False)
-    found: dict[str, Any] = json.loads(said.stdout)
-    return found
+    cli_result = CliRunner().invoke(commands, ["inspect", *arguments, "--json"], catch_exceptions=False)
+    inspection: dict[str, Any] = json.loads(cli_result.stdout)
+    return inspection
 
 
 def options(**given: Any) -> TopicOptions:
-    found = ChangefeedSettings(**given).source_options
-    assert isinstance(found, TopicOptions)
-    return found
+    source_options = ChangefeedSettings(**given).source_options
+    assert isinstance(source_options, TopicOptions)
+    return source_options
 
 
 def test_commands_with_and_without_the_connectors_file_read_the_same_topics(
@@ -57,9 +57,11 @@ def test_commands_with_and_without_the_connectors_file_read_the_same_topics(
     (tmp_path / "connector.json").write_text(CONNECTOR)
     monkeypatch.chdir(tmp_path)
     assert len(LINES) == 2
-    found = [inspected(*shlex.split(line)[2:], "--archive", "archive") for line in LINES]
-    assert [[(one["table"], one["files"]) for one in each["tables"]] for each in found] == [[("public.t", 1)]] * 2
-    assert "secret" not in json.dumps(found)
+    inspections = [inspected(*shlex.split(line)[2:], "--archive", "archive") for line in LINES]
+    assert [[(table["table"], table["files"]) for table in each["tables"]] for each in inspections] == [
+        [("public.t", 1)]
+    ] * 2
+    assert "secret" not in json.dumps(inspections)
 
 
 def test_the_connectors_file_says_what_the_uri_beside_it_says(tmp_path: Path) -> None:
@@ -73,8 +75,8 @@ def test_the_connectors_file_says_what_the_uri_beside_it_says(tmp_path: Path) ->
 @pytest.mark.parametrize("name", MODES)
 def test_recommended_modes_are_modes(name: str) -> None:
     for mode in re.split(r", or |, ", MODES[name].strip()):
-        found = options(sink_uri=f"kafka://h/shop?protocol=debezium-json&{name}={mode}")
-        assert dict(found.messages.connector) == {name: mode}
+        source_options = options(sink_uri=f"kafka://h/shop?protocol=debezium-json&{name}={mode}")
+        assert dict(source_options.messages.connector) == {name: mode}
 
 
 def test_the_toml_is_taken(tmp_path: Path) -> None:
@@ -88,7 +90,7 @@ def test_the_toml_is_taken(tmp_path: Path) -> None:
 
 
 def test_a_file_of_schemas_is_given_as_a_path_and_as_a_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded = next(one for one in topics("avro") if one.case.name == "E_partitions" and one.name == "avro")
+    recorded = next(topic for topic in topics("avro") if topic.case.name == "E_partitions" and topic.name == "avro")
     archive_of(recorded.lines, tmp_path / "archive")
     file = tmp_path / "schemas of it.json"
     file.write_text(json.dumps({"schemas_by_id": {str(name): text for name, text in recorded.registry.items()}}))
@@ -96,8 +98,10 @@ def test_a_file_of_schemas_is_given_as_a_path_and_as_a_uri(tmp_path: Path, monke
     uri = f"kafka://h/cdc?{recorded.recorded['sink_uri_params']}"
     given = ["--sink-uri", uri, "--archive", (tmp_path / "archive").as_uri(), "--topics", "*"]
     names = (file.name, file.as_uri(), f"file://{file}")
-    found = [inspected(*given, "--schema-registry", name)["tables"] for name in names]
-    plain, *others = [[(one["table"], one["columns"], one["file_bytes"]) for one in tables] for tables in found]
+    table_lists = [inspected(*given, "--schema-registry", name)["tables"] for name in names]
+    plain, *others = [
+        [(table["table"], table["columns"], table["file_bytes"]) for table in tables] for tables in table_lists
+    ]
     assert len(plain) > 5
     assert others == [plain, plain]
 

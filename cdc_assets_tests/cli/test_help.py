@@ -16,14 +16,14 @@ WIDTH = 80
 
 
 def leaves(group: HelpGroup, before: str = "") -> dict[str, HelpCommand]:
-    found: dict[str, HelpCommand] = {}
+    leaf_commands: dict[str, HelpCommand] = {}
     for name, command in group.commands.items():
         if isinstance(command, HelpGroup):
-            found |= leaves(command, f"{before}{name} ")
+            leaf_commands |= leaves(command, f"{before}{name} ")
         else:
             assert isinstance(command, HelpCommand)
-            found[f"{before}{name}"] = command
-    return found
+            leaf_commands[f"{before}{name}"] = command
+    return leaf_commands
 
 
 LEAVES = leaves(commands)

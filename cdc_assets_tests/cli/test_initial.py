@@ -46,7 +46,7 @@ def test_the_flags_say_what_the_setting_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("uris", "options", "said"),
+    ("uris", "options", "sentence"),
     [
         ((), {"at": "7"}, "--initial-option belongs to --initial"),
         (("d",), {"password-env": "P"}, '"password-env" is not known here'),
@@ -54,18 +54,18 @@ def test_the_flags_say_what_the_setting_says() -> None:
         ((SERVER, "d"), {"at": "7"}, "a server and something else"),
     ],
 )
-def test_flags_that_do_not_fit_are_one_sentence(uris: tuple[str, ...], options: dict[str, str], said: str) -> None:
-    with pytest.raises(BadSettings, match=said):
+def test_flags_that_do_not_fit_are_one_sentence(uris: tuple[str, ...], options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(BadSettings, match=sentence):
         given(*uris, **options)
 
 
 def test_a_dump_is_inspected_without_a_changefeed(tmp_path: Path) -> None:
     schema = created("create table t (id int primary key, v int)")
     write_dump(tmp_path / "dump", {TableId("s", "t"): (schema, [("1", "2")])}, AT, Writing())
-    said = run_apart("inspect", "--initial", str(tmp_path / "dump"))
-    assert (said.returncode, said.stderr) == (0, "")
-    assert "s.t" in said.stdout
-    assert str(AT) in said.stdout
+    process = run_apart("inspect", "--initial", str(tmp_path / "dump"))
+    assert (process.returncode, process.stderr) == (0, "")
+    assert "s.t" in process.stdout
+    assert str(AT) in process.stdout
     wrong = run_apart("inspect", "--initial", str(tmp_path / "dump"), "--initial-option", "separator=;", "--json")
     assert wrong.returncode == 1
     assert "line 1 is" in wrong.stdout
@@ -78,10 +78,10 @@ def test_a_server_is_inspected_with_its_password_from_the_environment(
     mariadb.run("CREATE DATABASE seen", "CREATE TABLE seen.t (id INT PRIMARY KEY)")
     monkeypatch.setenv("SEEN_PASSWORD", PASSWORD)
     options = [f"--initial-option={text}" for text in (f"at={AT}", "tables=seen.*", "password-env=SEEN_PASSWORD")]
-    said = run_apart("inspect", "--initial", mariadb.uri, *options)
-    assert said.returncode == 0, said.stderr
-    assert "seen.t" in said.stdout
-    assert PASSWORD not in said.stdout
+    process = run_apart("inspect", "--initial", mariadb.uri, *options)
+    assert process.returncode == 0, process.stderr
+    assert "seen.t" in process.stdout
+    assert PASSWORD not in process.stdout
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -115,10 +115,10 @@ def test_commands_of_the_page_do_what_it_says(
     store.files.put(f"{feed.bucket}/", "feeds/shop", recursive=True)
     monkeypatch.chdir(tmp_path)
     lines = [line for line in LINES if "s3://" in line]
-    said = [run(*shlex.split(line)[1:]) for line in lines]
-    assert [one.returncode for one in said] == [0, 1, 0, 0], said
-    assert "shop.customers" in said[0].stdout
-    assert "existed before its changefeed began" in said[1].stdout + said[1].stderr
+    processes = [run(*shlex.split(line)[1:]) for line in lines]
+    assert [process.returncode for process in processes] == [0, 1, 0, 0], processes
+    assert "shop.customers" in processes[0].stdout
+    assert "existed before its changefeed began" in processes[1].stdout + processes[1].stderr
     state = LakeState(LakeSettings.from_warehouse(tmp_path / "lake"), "default")
     for name, values in {"customers": ["before"], "orders": ["before", "later"]}.items():
         assert sorted(state.read(TableId("shop", name)).column("v").to_pylist()) == values

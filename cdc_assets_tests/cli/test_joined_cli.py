@@ -28,18 +28,18 @@ CASES = (
 
 def wrong(config: Config, expected: Path, lake: Path) -> list[str]:
     """Return how the tables of a lake differ from the recorded contents of the source."""
-    state, found = LakeState(LakeSettings.from_warehouse(lake), "default"), list[str]()
+    state, mismatches = LakeState(LakeSettings.from_warehouse(lake), "default"), list[str]()
     try:
         tables = {held.applied.name for held in state.tables().values() if held.applied.name is not None}
         wanted = expected_tables(expected)
         for name in (*wanted, *(tables - wanted.keys())):
             if name not in wanted or name not in tables:
-                found.append(f"{name} is in one of the two")
+                mismatches.append(f"{name} is in one of the two")
             elif name not in config.allow.tables:
-                found += differences(wanted[name], state.read(name), skip=config.allow.columns.get(name, ()))
+                mismatches += differences(wanted[name], state.read(name), skip=config.allow.columns.get(name, ()))
     finally:
         state.close()
-    return found
+    return mismatches
 
 
 @pytest.mark.parametrize(

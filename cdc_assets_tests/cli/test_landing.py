@@ -65,21 +65,21 @@ def feed(tmp_path: Path) -> Feed:
 
 def command_in(sentence: str, verb: str) -> list[str]:
     """Return the arguments of the command that a sentence names."""
-    (found,) = set(re.findall(rf"`cdc-assets (landing {verb})`", sentence))
-    return shlex.split(found)
+    (command,) = set(re.findall(rf"`cdc-assets (landing {verb})`", sentence))
+    return shlex.split(command)
 
 
 def test_a_message_that_cannot_be_read_is_released_by_the_command_that_it_names(feed: Feed) -> None:
     feed.log.send(0, ddl(100), row(120, 1, 7), mark(150), b"\x00no message", row(160, 2, 8), mark(170))
     feed.write()
-    said = feed.land()
-    assert "the fence stays at 150: cdc[0] offset 3 cannot be read" in said
+    output = feed.land()
+    assert "the fence stays at 150: cdc[0] offset 3 cannot be read" in output
     code, listed = feed.run("landing", "list")
     assert code == 1
     assert "value b'\\x00no message'" in listed
     assert "way out: go past it: cdc-assets landing release cdc 0 3" in listed
-    code, said = feed.run(*command_in(feed.land(), "release cdc 0 3 --again"))
-    assert (code, "still cannot be read" in said) == (2, True)
+    code, output = feed.run(*command_in(feed.land(), "release cdc 0 3 --again"))
+    assert (code, "still cannot be read" in output) == (2, True)
     assert feed.run(*command_in(feed.land(), "release cdc 0 3"), "--who", "ann")[0] == 0
     assert feed.land() == ""
     code, listed = feed.run("landing", "list", "--json")
@@ -133,8 +133,8 @@ def test_a_plan_that_knows_nothing_of_what_waits_says_of_what_there_is_nothing_t
     assert feed.land() == ""
     feed.log.send(0, ddl(160), row(170, 1, 7), mark(180))
     feed.write()
-    _, said = feed.run("plan")
-    assert "Nothing to do with what is landed.\n3 messages not landed yet" in said
+    _, output = feed.run("plan")
+    assert "Nothing to do with what is landed.\n3 messages not landed yet" in output
 
 
 WRONG = {
@@ -153,16 +153,16 @@ def test_a_wrong_decision_is_refused_and_decides_nothing(case: str, feed: Feed) 
     feed.log.send(0, ddl(100), row(120, 1, 7), mark(150))
     feed.write()
     feed.land()
-    code, said = feed.run("landing", *arguments)
-    assert (code, part in said) == (2, True), said
+    code, output = feed.run("landing", *arguments)
+    assert (code, part in output) == (2, True), output
     assert json.loads(feed.run("landing", "list", "--json")[1])["decisions"] == []
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["release", "cdc", "0", "1"]])
 def test_a_missing_lake_is_reported_and_not_made(arguments: list[str], feed: Feed) -> None:
-    code, said = feed.run("landing", *arguments)
+    code, output = feed.run("landing", *arguments)
     assert code == 2
-    assert not Path(feed.lake).exists(), said
+    assert not Path(feed.lake).exists(), output
 
 
 def test_a_changefeed_of_files_has_no_messages(feed: Feed, tmp_path: Path) -> None:
@@ -177,9 +177,9 @@ def test_a_changefeed_of_files_has_no_messages(feed: Feed, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("command", ["list", "release", "accept-loss", "declare-dead"])
 def test_every_command_explains_itself(command: str) -> None:
-    said = CliRunner().invoke(commands, ["landing", command, "--help"])
-    assert said.exit_code == 0
-    assert "Options:" in said.output
+    cli_result = CliRunner().invoke(commands, ["landing", command, "--help"])
+    assert cli_result.exit_code == 0
+    assert "Options:" in cli_result.output
 
 
 def test_bytes_are_shown_as_they_are(feed: Feed) -> None:

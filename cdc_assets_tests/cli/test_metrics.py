@@ -42,13 +42,13 @@ def table(name: str = "shop.orders", state: State = State.APPLIED, **more: objec
 
 
 def samples(*tables: TableStatus, landings: tuple[LandingText, ...] = ()) -> dict[tuple[str, str], float]:
-    found = {}
+    metric_samples = {}
     for line in metric_lines(tables, landings):
         if not line.startswith("#"):
             match = SAMPLE.fullmatch(line)
             assert match is not None, line
-            found[match[1], match[2]] = float(match[3])
-    return found
+            metric_samples[match[1], match[2]] = float(match[3])
+    return metric_samples
 
 
 LABELS = 'changefeed="shop",table="shop.orders"'
@@ -57,31 +57,31 @@ LABELS = 'changefeed="shop",table="shop.orders"'
 def test_a_table_has_its_progress_lag_and_state() -> None:
     lag = lag_between(80 * SECOND, 84, 85, 90)
     behind = Forecast(Pace.FALLING_BEHIND, 10.0)
-    found = samples(table(state=State.HELD, quarantined=2, stages=lag, forecast=behind, incomplete="x"))
-    assert found["table_rows", LABELS] == 3
-    assert found["table_applied_timestamp_seconds", LABELS] == 90
-    assert found["table_behind_checkpoint_seconds", LABELS] == 10
-    assert found["table_lag_seconds", f'{LABELS},stage="applied"'] == 5
-    assert found["table_stopped", f'{LABELS},state="held"'] == 1
-    assert found["table_stopped", f'{LABELS},state="failed"'] == 0
+    metric_samples = samples(table(state=State.HELD, quarantined=2, stages=lag, forecast=behind, incomplete="x"))
+    assert metric_samples["table_rows", LABELS] == 3
+    assert metric_samples["table_applied_timestamp_seconds", LABELS] == 90
+    assert metric_samples["table_behind_checkpoint_seconds", LABELS] == 10
+    assert metric_samples["table_lag_seconds", f'{LABELS},stage="applied"'] == 5
+    assert metric_samples["table_stopped", f'{LABELS},state="held"'] == 1
+    assert metric_samples["table_stopped", f'{LABELS},state="failed"'] == 0
     alarms = ("table_quarantined_records", "table_incomplete", "table_falling_behind")
-    assert [found[name, LABELS] for name in alarms] == [2, 1, 1]
+    assert [metric_samples[name, LABELS] for name in alarms] == [2, 1, 1]
 
 
 def test_what_is_not_known_or_dropped_has_no_line_and_what_is_accepted_no_alarm() -> None:
     assert samples(table(state=State.DROPPED)) == {}
-    found = samples(table(rows=None, incomplete="x", accepted=True))
-    assert ("table_rows", LABELS) not in found
-    assert found["table_incomplete", LABELS] == 0
+    metric_samples = samples(table(rows=None, incomplete="x", accepted=True))
+    assert ("table_rows", LABELS) not in metric_samples
+    assert metric_samples["table_incomplete", LABELS] == 0
 
 
 def test_a_landing_has_what_is_not_landed_by_partition() -> None:
     partition = PartitionText("orders", 2, 50, 40, 30, 10, 0, "")
     landing = LandingText("shop", 5000, 1.5, 7, 700, (partition,), unreadable=("orders[2] offset 3: no JSON",))
-    found = samples(landings=(landing,))
-    assert found["landing_behind_messages", 'changefeed="shop",topic="orders",partition="2"'] == 10
-    assert found["landing_timestamp_seconds", 'changefeed="shop"'] == 5
-    assert found["landing_unreadable_messages", 'changefeed="shop"'] == 1
+    metric_samples = samples(landings=(landing,))
+    assert metric_samples["landing_behind_messages", 'changefeed="shop",topic="orders",partition="2"'] == 10
+    assert metric_samples["landing_timestamp_seconds", 'changefeed="shop"'] == 5
+    assert metric_samples["landing_unreadable_messages", 'changefeed="shop"'] == 1
 
 
 @given(st.text(min_size=1).map(lambda text: f"shop.{text}"))

@@ -96,7 +96,7 @@ def test_the_spark_block_of_the_page_names_what_the_command_line_of_spark_does()
     (block,) = (block for block in PYTHON if "SparkSession" in block)
     stated = dict(re.findall(r'config\(\s*"([^"]+)",\s*"([^"]+)"', block))
     line = shlex.split(connections(LakeSettings.from_warehouse("lake"))["spark"])
-    options = dict(one.split("=", 1) for one in line if one.startswith("spark."))
+    options = dict(argument.split("=", 1) for argument in line if argument.startswith("spark."))
     assert stated.pop("spark.jars.packages") == line[line.index("--packages") + 1]
     here = f"{Path.cwd()}/lake"
     assert {name: value.replace(here, "lake") for name, value in options.items()}.items() >= stated.items()
@@ -149,17 +149,19 @@ def page_of_connections() -> str:
     return f"{text}\n"
 
 
-@pytest.mark.parametrize("found", ["the same", "another", "none"])
+@pytest.mark.parametrize("program_on_path", ["the same", "another", "none"])
 def test_the_line_that_shows_rows_starts_the_program_as_this_one_was(
-    found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program_on_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for directory in ("bin", "other", "empty"):
         (tmp_path / directory).mkdir()
     for directory in ("bin", "other"):
         (tmp_path / directory / "cdc-assets").touch(mode=0o755)
-    monkeypatch.setenv("PATH", str(tmp_path / {"the same": "bin", "another": "other", "none": "empty"}[found]))
+    monkeypatch.setenv(
+        "PATH", str(tmp_path / {"the same": "bin", "another": "other", "none": "empty"}[program_on_path])
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["bin/cdc-assets", "apply"])
     line = query_line(LakeSettings.from_warehouse("lake"), None, ["shop.orders"])
-    started = "cdc-assets" if found == "the same" else "bin/cdc-assets"
+    started = "cdc-assets" if program_on_path == "the same" else "bin/cdc-assets"
     assert line == f"See rows: {started} query shop.orders --warehouse {tmp_path / 'lake'}"

@@ -153,7 +153,7 @@ def test_what_concerns_rows_or_names_leaves_the_schema_alone(sql: str) -> None:
 
 
 def test_columns_keep_their_ids_and_new_ones_have_none() -> None:
-    before = replace(BEFORE, columns=tuple(replace(one, id=n) for n, one in enumerate(BEFORE.columns, 1)))
+    before = replace(BEFORE, columns=tuple(replace(column, id=n) for n, column in enumerate(BEFORE.columns, 1)))
     after = altered(before, "ALTER TABLE t CHANGE a c BIGINT, ADD n INT FIRST")
     assert [column.id for column in after.columns] == [None, 1, 2, 3, 4, 5]
 
@@ -165,7 +165,10 @@ def test_partitions_follow_the_text() -> None:
     after = altered(altered(BEFORE, by_range), "ALTER TABLE t DROP PARTITION p0, RENAME COLUMN id TO n")
     after = altered(after, "ALTER TABLE t ADD PARTITION (PARTITION p2 VALUES LESS THAN MAXVALUE)")
     assert after.partitioning is not None
-    assert [(one.name, one.less_than) for one in after.partitioning.partitions] == [("p1", ("9",)), ("p2", (None,))]
+    assert [(partition.name, partition.less_than) for partition in after.partitioning.partitions] == [
+        ("p1", ("9",)),
+        ("p2", (None,)),
+    ]
     assert altered(after, "ALTER TABLE t REMOVE PARTITIONING").partitioning is None
 
 

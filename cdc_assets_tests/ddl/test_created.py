@@ -29,17 +29,21 @@ def recorded() -> Iterator[tuple[str, SchemaFile]]:
                     read = parse_schema_file(path.relative_to(bucket).as_posix(), path.read_bytes())
                 except MalformedSchemaFile:
                     continue
-                found = statement(read)
-                if isinstance(found, CreateTableStatement) and found.like is None and read.query not in seen:
+                parsed_statement = statement(read)
+                if (
+                    isinstance(parsed_statement, CreateTableStatement)
+                    and parsed_statement.like is None
+                    and read.query not in seen
+                ):
                     seen.add(read.query)
                     yield f"{config}: {read.table}", read
 
 
 def test_every_recorded_create_gives_the_columns_and_the_key_of_its_schema_file() -> None:
     count = 0
-    for where, found in recorded():
-        stated = replace(found, columns=tuple(replace(column, id=None) for column in found.columns))
-        assert created(found.query) == create(stated, None, None), where
+    for where, schema_file in recorded():
+        stated = replace(schema_file, columns=tuple(replace(column, id=None) for column in schema_file.columns))
+        assert created(schema_file.query) == create(stated, None, None), where
         count += 1
     assert count
 
@@ -82,7 +86,7 @@ def test_a_text_of_show_create_table_gives_all_that_it_states() -> None:
     assert schema.column("c").comment == "a; comment"
     assert (schema.key, schema.clustered, schema.comment) == (("id",), True, "orders; all")
     assert schema.partitioning is not None
-    assert [one.less_than for one in schema.partitioning.partitions] == [("10",), (None,)]
+    assert [partition.less_than for partition in schema.partitioning.partitions] == [("10",), (None,)]
 
 
 @pytest.mark.parametrize(
@@ -257,6 +261,6 @@ def test_what_else_show_create_table_prints_is_stepped_over() -> None:
     assert schema.column("e").elems == ("a,b", "c)d")
     assert schema.column("u").default is None
     assert (schema.key, schema.clustered, schema.comment) == (("id",), False, "it's")
-    assert [(one.name, one.unique) for one in schema.indexes if one.unique] == [("PRIMARY", True), ("g", True)]
+    assert [(index.name, index.unique) for index in schema.indexes if index.unique] == [("PRIMARY", True), ("g", True)]
     assert schema.partitioning is not None
-    assert [one.values for one in schema.partitioning.partitions] == [(("'a'",), ("'b'",)), (("DEFAULT",),)]
+    assert [partition.values for partition in schema.partitioning.partitions] == [(("'a'",), ("'b'",)), (("DEFAULT",),)]

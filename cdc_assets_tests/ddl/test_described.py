@@ -29,9 +29,10 @@ def of_ydb(text: str) -> dict[TableId, TableSchema]:
     )
 
 
-def types(found: Mapping[TableId, TableSchema]) -> dict[str, dict[str, str]]:
+def types(schemas: Mapping[TableId, TableSchema]) -> dict[str, dict[str, str]]:
     return {
-        str(table): {one.name: one.type.rpartition(".")[2] for one in schema.columns} for table, schema in found.items()
+        str(table): {column.name: column.type.rpartition(".")[2] for column in schema.columns}
+        for table, schema in schemas.items()
     }
 
 
@@ -103,7 +104,7 @@ def test_statements_of_postgresql_give_columns_and_types(case: str) -> None:
 @pytest.mark.parametrize("clause", ["a bigint PRIMARY KEY, b int", "a bigint, b int, CONSTRAINT x PRIMARY KEY (a)"])
 def test_a_key_of_postgresql_is_never_null(clause: str) -> None:
     (schema,) = of_postgres(f"CREATE TABLE t ({clause});").values()
-    assert (schema.key, [one.nullable for one in schema.columns]) == (("a",), [False, True])
+    assert (schema.key, [column.nullable for column in schema.columns]) == (("a",), [False, True])
 
 
 def test_statements_of_ydb_give_columns_keys_and_modes() -> None:
@@ -118,12 +119,12 @@ def test_statements_of_ydb_give_columns_keys_and_modes() -> None:
     ALTER TABLE `shop/orders` DROP CHANGEFEED gone;
     CREATE TABLE items (k Uint64 NOT NULL, CHANGEFEED images WITH (MODE = 'new_image'), PRIMARY KEY (k));
     """
-    found = of_ydb(text)
-    orders = found[TableId("shop", "orders")]
-    assert [one.type for one in orders.columns] == ["Int32", "Utf8", "Decimal", "String", "Utf8", "Timestamp"]
+    schemas = of_ydb(text)
+    orders = schemas[TableId("shop", "orders")]
+    assert [column.type for column in orders.columns] == ["Int32", "Utf8", "Decimal", "String", "Utf8", "Timestamp"]
     assert orders.key == ("b", "a")
-    assert [one.name for one in orders.columns if not one.nullable] == ["b"]
-    assert found[TableId("default", "items")].key == ("k",)
+    assert [column.name for column in orders.columns if not column.nullable] == ["b"]
+    assert schemas[TableId("default", "items")].key == ("k",)
     assert changefeed_options(text, "s.yql") == {
         "shop/orders/updates": {"MODE": "UPDATES"},
         "items/images": {"MODE": "NEW_IMAGE"},

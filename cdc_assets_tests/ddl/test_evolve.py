@@ -108,7 +108,9 @@ def test_change_renames_and_converts_under_the_new_name() -> None:
 def test_a_new_id_beside_a_modify_is_no_new_column() -> None:
     before = replace(base(), columns=tuple(replace(c, id=n) for n, c in enumerate(base().columns, 1)))
     now = (replace(ID, id=1), Column("a", "BIGINT", precision=20, id=9), replace(B, id=3))
-    assert [type(one) for one in changes(before, "ALTER TABLE `t` MODIFY COLUMN `a` BIGINT", *now)] == [RetypeColumn]
+    assert [type(change) for change in changes(before, "ALTER TABLE `t` MODIFY COLUMN `a` BIGINT", *now)] == [
+        RetypeColumn
+    ]
 
 
 def test_without_text_equal_ids_are_a_rename_and_other_ids_a_new_column() -> None:
@@ -127,7 +129,7 @@ def test_without_text_and_ids_a_possible_rename_is_held() -> None:
 
 def test_without_text_a_single_direction_is_clear() -> None:
     assert changes(base(), "", ID, A, kind=0) == (DropColumn("b"),)
-    assert [type(one) for one in changes(base(), "", ID, A, B, C, kind=0)] == [AddColumn]
+    assert [type(change) for change in changes(base(), "", ID, A, B, C, kind=0)] == [AddColumn]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +209,7 @@ def test_truncate_deletes_all_rows() -> None:
 )  # fmt: skip
 def test_old_rows_read_the_default_of_the_adds_own_file(definition: str, column: Column, expected: object) -> None:
     done = changes(base(), f"ALTER TABLE `t` ADD COLUMN `x` {definition}", ID, A, B, column, kind=5)
-    assert [one.default for one in done if isinstance(one, AddColumn) and not one.approximate] == [expected]
+    assert [change.default for change in done if isinstance(change, AddColumn) and not change.approximate] == [expected]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +250,7 @@ def test_where_the_file_states_no_default_old_rows_read_that_of_the_text(
     definition: str, column: Column, expected: object
 ) -> None:
     done = changes(base(), f"ALTER TABLE `t` ADD COLUMN (`x` {definition})", ID, A, B, column, kind=5)
-    assert [one.default for one in done if isinstance(one, AddColumn) and not one.approximate] == [expected]
+    assert [change.default for change in done if isinstance(change, AddColumn) and not change.approximate] == [expected]
 
 
 def test_a_timestamp_of_the_text_is_read_in_the_zone_of_the_settings_and_said_to_be_approximate() -> None:
@@ -287,7 +289,7 @@ def test_every_column_of_a_statement_reads_its_own_default() -> None:
     )
     x, y, a = Column("x", "INT"), Column("y", "INT"), Column("a", "INT", nullable=False)
     done = changes(base(), text, a, ID, B, x, y)
-    assert {one.column.name: one.default for one in done if isinstance(one, AddColumn)} == {
+    assert {change.column.name: change.default for change in done if isinstance(change, AddColumn)} == {
         "x": "1",
         "y": None,
         "a": "3",
@@ -410,7 +412,7 @@ def column(kind: str, precision: int | None = None, scale: int | None = None, un
 )
 def test_a_type_change_is_neutral_when_lake_and_values_stay(old: Column, new: Column, retyped: bool) -> None:
     before = TableSchema((ID, old), key=("id",))
-    kinds = [type(one) for one in changes(before, "ALTER TABLE `t` MODIFY COLUMN `a` X", ID, new)]
+    kinds = [type(change) for change in changes(before, "ALTER TABLE `t` MODIFY COLUMN `a` X", ID, new)]
     assert kinds == ([RetypeColumn] if retyped else [])
 
 
@@ -436,7 +438,7 @@ def test_a_timestamp_changes_in_the_zone_of_the_settings_and_is_reported_as_appr
 def test_members_move_by_name_and_a_set_prints_them_in_order(kind: str, old: str, new: str, retyped: bool) -> None:
     before = created(f"CREATE TABLE `t` (`a` {kind}({old}))", Column("a", kind))
     done = changes(before, f"ALTER TABLE `t` MODIFY COLUMN `a` {kind}({new})", Column("a", kind))
-    assert [type(one) for one in done] == ([RetypeColumn] if retyped else [])
+    assert [type(change) for change in done] == ([RetypeColumn] if retyped else [])
 
 
 def test_a_charset_that_can_lose_characters_is_held() -> None:

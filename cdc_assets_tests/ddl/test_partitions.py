@@ -117,8 +117,8 @@ def test_drop_and_truncate_delete_what_the_partitions_hold_before() -> None:
     ],
 )
 def test_alter_changes_the_definitions(before: str, clause: str, names: list[str] | None) -> None:
-    found = altered(table(before), clause)[0].partitioning
-    assert (found and [one.name for one in found.partitions]) == names
+    partitioning = altered(table(before), clause)[0].partitioning
+    assert (partitioning and [partition.name for partition in partitioning.partitions]) == names
 
 
 def test_a_renamed_column_is_renamed_in_the_definition() -> None:
@@ -138,7 +138,7 @@ NUMBERS = st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1))
 def test_hash_is_the_remainder_without_sign_and_null_is_in_partition_0(ids: list[object], count: int) -> None:
     schema = table(f"HASH (`id`) PARTITIONS {count}")
     held = [rows(schema, f"p{place}", id=ids) for place in range(count)]
-    places = [[one[row] for one in held].index(True) for row in range(len(ids))]
+    places = [[flags[row] for flags in held].index(True) for row in range(len(ids))]
     assert places == [0 if number is None else abs(int(str(number))) % count for number in ids]
 
 
@@ -229,7 +229,9 @@ def test_ranges_over_columns_compare_as_tuples_with_null_lowest(pairs: list[tupl
     keys = [(-1 if a is None else a, b) for a, b in pairs]
     expected = [0 if key < (1, 2) else 1 if key < (3, 0) else 2 for key in keys]
     for place in range(3):
-        assert rows(schema, f"p{place}", id=list(ids), n=list(numbers)) == [one == place for one in expected]
+        assert rows(schema, f"p{place}", id=list(ids), n=list(numbers)) == [
+            expected_place == place for expected_place in expected
+        ]
 
 
 def test_lists_know_null_tuples_and_the_default() -> None:

@@ -44,14 +44,16 @@ class Feed:
     ) -> None:
         write_schema(self.bucket, document("s", table, at, Query=query, Type=kind, TableColumns=list(columns)))
 
-    def rows(self, version: Tso, *rows: tuple[str, Tso, dict[str, object]], table: str = "t", said: str = "") -> None:
-        """Write a file of rows (I, U or D; commit-ts; values by column); `said` is the name that they carry."""
+    def rows(
+        self, version: Tso, *rows: tuple[str, Tso, dict[str, object]], table: str = "t", spelling: str = ""
+    ) -> None:
+        """Write a file of rows (I, U or D; commit-ts; values by column); `spelling` is the name that they carry."""
         self.numbers += 1
         directory = self.bucket / "s" / table / str(version)
         directory.mkdir(parents=True, exist_ok=True)
         write = self._csv if self.protocol == "csv" else self._canal
         extension = "csv" if self.protocol == "csv" else "json"
-        text = "".join(write(said or table, *row) + "\r\n" for row in rows)
+        text = "".join(write(spelling or table, *row) + "\r\n" for row in rows)
         (directory / f"CDC{self.numbers:020d}.{extension}").write_text(text, newline="")
 
     def apply(self, checkpoint: Tso) -> Outcome:
@@ -330,9 +332,9 @@ def test_a_key_of_the_settings_without_its_column_holds_its_table_alone(tmp_path
     for name in ("t", "u"):
         feed.ddl(2, f"CREATE TABLE `{name}` (`id` INT,`v` VARCHAR(40))", 3, KEYLESS, table=name)
         feed.rows(2, ("I", 3, {"id": 1, "v": "a"}), table=name)
-    found = {str(table.name): table for table in feed.apply(4).tables}
-    assert (found["s.t"].state, found["s.u"].state) == ("applied", "held")
-    assert 'names the column "none", which the table does not store; it has id, v' in found["s.u"].reason
+    tables_by_name = {str(table.name): table for table in feed.apply(4).tables}
+    assert (tables_by_name["s.t"].state, tables_by_name["s.u"].state) == ("applied", "held")
+    assert 'names the column "none", which the table does not store; it has id, v' in tables_by_name["s.u"].reason
     feed.ddl(5, "ALTER TABLE `t` DROP COLUMN `id`", 6, (V,))
     feed.rows(5, ("I", 6, {"v": "b"}))
     assert states(feed.apply(7)) == {"held"}
@@ -401,6 +403,6 @@ def test_who_wants_the_name_of_a_held_table_waits_however_it_is_spelled(tmp_path
     feed.ddl(6, "RENAME TABLE `s`.`T` TO `s`.`u`", 14, table="u")
     feed.ddl(7, "RENAME TABLE `s`.`x` TO `s`.`t`", 14)
     feed.rows(7, ("I", 8, {"id": 1, "v": "a"}))
-    found = {str(table.life): table for table in feed.apply(9).tables}
-    assert found["s.T@2"].state == "held"
-    assert found["s.x@2"].reason.startswith("waits for s.T@2, which is held")
+    tables_by_life = {str(table.life): table for table in feed.apply(9).tables}
+    assert tables_by_life["s.T@2"].state == "held"
+    assert tables_by_life["s.x@2"].reason.startswith("waits for s.T@2, which is held")

@@ -47,7 +47,7 @@ BY_TEXT = [
 ]
 
 
-@pytest.mark.parametrize(("query", "expected"), BY_TEXT, ids=[one[0] for one in BY_TEXT])
+@pytest.mark.parametrize(("query", "expected"), BY_TEXT, ids=[case[0] for case in BY_TEXT])
 def test_a_ddl_concerns_the_table_that_its_text_names_with_a_database(query: str, expected: TableId) -> None:
     assert ddl.table_by_text(query, TOLD) == expected
 
@@ -107,9 +107,9 @@ def test_a_ddl_is_known_by_its_text_and_by_its_type_where_the_text_is_not_read(
 
 @pytest.mark.parametrize(("query", "kind"), [("RENAME of something", 14), ("HELLO WORLD", 999), ("", 63), ("x", 42)])
 def test_what_neither_text_nor_type_state_is_unknown_with_the_text_in_the_reason(query: str, kind: int) -> None:
-    found = ddl.statement(file(query, kind))
-    assert isinstance(found, ddl.Unknown)
-    assert query in found.reason
+    parsed_statement = ddl.statement(file(query, kind))
+    assert isinstance(parsed_statement, ddl.Unknown)
+    assert query in parsed_statement.reason
 
 
 @settings(deadline=None, max_examples=50)
@@ -307,5 +307,7 @@ def test_semicolons_at_the_end_change_nothing(end: str) -> None:
     assert ddl.create(file(text + end, 3, replace(ID, is_pk=False), a, b), None, None) == plain
     for clause in ("ADD UNIQUE `u`(`a`)", "PARTITION BY KEY(`a`) PARTITIONS 2", "COMMENT = ';'"):
         query = f"ALTER TABLE `t` {clause}"
-        found = [ddl.evolve(plain, file(query + e, 61, replace(ID, is_pk=False), a, b), None)[:2] for e in ("", end)]
-        assert found[0] == found[1]
+        evolutions = [
+            ddl.evolve(plain, file(query + e, 61, replace(ID, is_pk=False), a, b), None)[:2] for e in ("", end)
+        ]
+        assert evolutions[0] == evolutions[1]

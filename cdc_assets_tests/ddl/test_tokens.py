@@ -46,8 +46,8 @@ def test_plain_tokens_are_those_of_the_tokenizer_or_none(
     for text in strange:
         pieces.insert(rng.randint(0, len(pieces)), text)  # type: ignore[attr-defined]
     sql = "".join(pieces)
-    found = _plain_tokens(sql)
-    assert not found or found == by_tokenizer(sql)
+    plain_tokens = _plain_tokens(sql)
+    assert not plain_tokens or plain_tokens == by_tokenizer(sql)
 
 
 def test_every_keyword_is_a_plain_word() -> None:

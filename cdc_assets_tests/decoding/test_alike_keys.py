@@ -64,7 +64,7 @@ def applied(directory: Path, changes: str, **settings: Any) -> list[Outcome]:
 
 
 def alike(outcomes: list[Outcome]) -> list[str]:
-    return [finding.text for one in outcomes for finding in one.findings if finding.rule == "alike-keys"]
+    return [finding.text for outcome in outcomes for finding in outcome.findings if finding.rule == "alike-keys"]
 
 
 @pytest.mark.parametrize(("changes", "count"), BESIDE)

@@ -47,12 +47,12 @@ SOUND = {
 
 def window_of(files: dict[str, bytes], options: Wire, key: bool = True, quarantine: bool = False) -> Window:
     schema = PAIR if key else TableSchema(tuple(replace(c, is_pk=False) for c in PAIR.columns), ())
-    found = tuple(
+    data_files = tuple(
         DataFile(path, "shop/orders", 1, "d", n + 1, len(data), dispatcher=path.rpartition("_")[0])
         for n, (path, data) in enumerate(files.items())
     )
     step = ApplyRows(
-        Life(TABLE, 1), 1, 1 << 62, found, {("shop/orders", 1): (TABLE, schema)}, schema, 1, ((TABLE, 0, 1 << 63),)
+        Life(TABLE, 1), 1, 1 << 62, data_files, {("shop/orders", 1): (TABLE, schema)}, schema, 1, ((TABLE, 0, 1 << 63),)
     )
     return reduced(step, [decode_window(step, UniformReader(options, files.__getitem__), quarantine=quarantine)])
 
@@ -69,10 +69,10 @@ def test_whatever_a_damaged_file_raises_is_an_error_of_the_tree(options: Wire) -
             stray = bytes([chooser.choice((*b'\r\n"\\,{}[]:0', 0xFF, 0, chooser.randrange(256)))])
             data[at : at + chooser.randint(0, 1)] = stray * chooser.randint(0, 2)
         try:
-            found = window_of({"a.x": bytes(data)}, options, quarantine=bool(chooser.randint(0, 1)))
+            decoded_window = window_of({"a.x": bytes(data)}, options, quarantine=bool(chooser.randint(0, 1)))
         except CdcError:
             continue
-        assert found.changes.num_rows <= 24
+        assert decoded_window.changes.num_rows <= 24
 
 
 @pytest.mark.parametrize(("lo", "stays"), [(-1, "the table has no rows yet"), (TSO, f"the table stays at {TSO}")])
@@ -127,9 +127,9 @@ def test_a_cut_is_settled_by_a_feed_that_is_repeated_from_below_it(protocol: str
     options, rows_of = FEED[protocol]
     begun = rows_of(TSO, 1) + rows_of(TSO + 1, 2)[:left]
     again = (rows_of(TSO, 1) + rows_of(TSO + 1, 2, 3)).replace(b"1774915083", b"1774915099")
-    found = window_of({"1.x": begun, "2.x": again}, options)
-    assert not found.report.failed
-    assert sorted(found.changes.column("id").to_pylist()) == [1, 2, 3]
+    decoded_window = window_of({"1.x": begun, "2.x": again}, options)
+    assert not decoded_window.report.failed
+    assert sorted(decoded_window.changes.column("id").to_pylist()) == [1, 2, 3]
 
 
 def test_a_cut_of_which_nothing_is_known_holds() -> None:

@@ -54,11 +54,11 @@ def table_of(images: list[Image], schema: TableSchema) -> pa.Table:
 
 def rows_of(window: Window, schema: TableSchema) -> list[tuple[Any, ...]]:
     rows = window.changes.select([schema.key[0], "v", OP, COMMIT_TS, DELETED_AT]).to_pylist()
-    found = []
+    marked_rows = []
     for key, v, op, stamp, moment in (row.values() for row in rows):
         at = None if moment is None else int(moment.timestamp())
-        found.append((str(key).lower(), v if op > 0 else None, op > 0, stamp // SECOND, at))
-    return sorted(found, key=repr)
+        marked_rows.append((str(key).lower(), v if op > 0 else None, op > 0, stamp // SECOND, at))
+    return sorted(marked_rows, key=repr)
 
 
 def random_images(random: Random, key: str) -> list[Image]:

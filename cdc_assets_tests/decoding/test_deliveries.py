@@ -96,9 +96,9 @@ def test_a_known_file_that_is_read_for_that_may_be_gone(feed: Feed) -> None:
     plain = changefeed.listing
 
     def listing(known: KnownFiles | None = None, settled: Sequence[SettledFiles] = ()) -> Listing:
-        found = plain(known, settled)
+        listing = plain(known, settled)
         (feed.place / f"db/t/1/CDC{2:020d}.csv").unlink(missing_ok=True)
-        return found
+        return listing
 
     changefeed.listing = listing  # type: ignore[method-assign]
     assert Pipeline(feed.settings, changefeed, feed.lake, feed.ledger).apply().complete
@@ -127,7 +127,8 @@ def test_a_file_that_begins_where_the_one_before_ended_is_warned_of_in_its_own_w
     feed.file(2, 20, 30)
     feed.file(3, 31, 40)
     warned = [
-        [one for one in feed.run(checkpoint).findings if one.rule == "joint-files"] for checkpoint in (10, 30, 40)
+        [finding for finding in feed.run(checkpoint).findings if finding.rule == "joint-files"]
+        for checkpoint in (10, 30, 40)
     ]
     assert [len(findings) for findings in warned] == [0, 1, 0]
     assert warned[1][0].detail == f"db/t/1/CDC{2:020d}.csv"
@@ -176,7 +177,7 @@ def dispatched(feed: Feed, dispatcher: int, *rows: tuple[int, int]) -> None:
 
 
 def alike(outcome: Outcome) -> list[str]:
-    return [one.text for one in outcome.findings if one.rule == "undecided-rows"]
+    return [finding.text for finding in outcome.findings if finding.rule == "undecided-rows"]
 
 
 def test_dispatchers_that_share_a_table_add_up(feed: Feed) -> None:

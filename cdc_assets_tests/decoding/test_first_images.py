@@ -64,10 +64,10 @@ def source(random: Random, there: set[int]) -> tuple[list[Logged], set[int]]:
 
 def changes_of(log: Sequence[Logged], file: int) -> pa.Table:
     columns = {
-        "id": pa.array([one.key for one in log], pa.int32()),
-        "v": pa.array([one.at for one in log], pa.int32()),
-        OP: pa.array([int(one.op) for one in log], pa.int8()),
-        COMMIT_TS: pa.array([one.at for one in log], pa.int64()),
+        "id": pa.array([change.key for change in log], pa.int32()),
+        "v": pa.array([change.at for change in log], pa.int32()),
+        OP: pa.array([int(change.op) for change in log], pa.int8()),
+        COMMIT_TS: pa.array([change.at for change in log], pa.int64()),
         LINE: pa.array(range(len(log)), pa.int64()),
         FILE: pa.array([file] * len(log), pa.int32()),
     }
@@ -78,15 +78,15 @@ def proven(step: ApplyRows, parts: Sequence[Sequence[Logged]], there: set[int]) 
     """Return the keys that need a row from before the window, which some tasks read in parts."""
     read = [Window(changes_of(part, number)) for number, part in enumerate(parts) if part]
     if len(read) > 1:
-        read = [reduced(step, [one], is_part=True) for one in read]
+        read = [reduced(step, [part], is_part=True) for part in read]
     if not read:
         return set()
     changes = kind_of(step).finished(reduced(step, read).changes, step)
     needs = set[int]()
     for key in KEYS:
-        some = changes.filter(pa.array([one == key for one in changes.column("id").to_pylist()], pa.bool_()))
+        some = changes.filter(pa.array([row_key == key for row_key in changes.column("id").to_pylist()], pa.bool_()))
         first = some.column(FIRST).to_pylist() if FIRST in some.column_names else [True] * some.num_rows
-        lacks = pa.array([key not in there and one for one in first], pa.bool_())
+        lacks = pa.array([key not in there and is_first for is_first in first], pa.bool_())
         if some.num_rows and unmade(some, step, lacks) is not None:
             needs.add(key)
     return needs
@@ -104,11 +104,11 @@ def test_generated_windows_prove_the_same_in_one_part_and_in_many(seed: int, kin
     cuts = [0, *sorted(random.randrange(len(log) + 1) for _ in range(count - 1)), len(log)]
     in_order = [log[start:end] for start, end in pairwise(cuts)]
     assert proven(step, in_order, there) == betrayed
-    by_key = [[one for one in log if one.key % count == number] for number in range(count)]
+    by_key = [[change for change in log if change.key % count == number] for number in range(count)]
     assert proven(step, by_key, there) == betrayed
     mixed: list[list[Logged]] = [[] for _ in range(count)]
-    for one in log:
-        random.choice(mixed).append(one)
+    for change in log:
+        random.choice(mixed).append(change)
     assert proven(step, mixed, there) <= betrayed
 
 

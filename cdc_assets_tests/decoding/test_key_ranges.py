@@ -39,9 +39,9 @@ def test_every_value_is_within_the_range_of_all(kind: str, data: st.DataObject) 
     values = data.draw(st.lists(some, min_size=1, max_size=9))
     (every,) = ranges(column, values)
     for value in values:
-        (one,) = ranges(column, [value])
-        assert (one.unit, one.low) == (every.unit, one.high)
-        assert every.low <= one.low <= every.high
+        (key_range,) = ranges(column, [value])
+        assert (key_range.unit, key_range.low) == (every.unit, key_range.high)
+        assert every.low <= key_range.low <= every.high
 
 
 @pytest.mark.parametrize(
@@ -66,15 +66,23 @@ def test_blocks_of_a_file_are_one_with_no_range_that_one_of_them_does_not_tell(o
         FileStats("a", 9, "e", 1, None, None),  # nothing but records that do not fit
     ]
     chosen = [blocks[place] for place in order[:count]]
-    (file,) = merge_reports([Report(files=(one,)) for one in chosen], 0).files
-    read = [one for one in chosen if one.keys]
-    assert file.rows == sum(one.rows for one in chosen)
+    (file,) = merge_reports([Report(files=(file_report,)) for file_report in chosen], 0).files
+    read = [file_report for file_report in chosen if file_report.keys]
+    assert file.rows == sum(file_report.rows for file_report in chosen)
     assert file.notes.get(("x", "rule"), 0) == len(read)
-    assert file.min_commit_ts == min((ts for one in read if (ts := one.min_commit_ts) is not None), default=None)
-    assert file.max_commit_ts == max((ts for one in read if (ts := one.max_commit_ts) is not None), default=None)
-    every = [key for one in read for key in one.keys]
-    ends = (min(one.low for one in every), max(one.high for one in every)) if len(every) == count else ()
-    assert [(one.low, one.high) for one in file.keys] == ([ends] if ends else [])
+    assert file.min_commit_ts == min(
+        (ts for file_report in read if (ts := file_report.min_commit_ts) is not None), default=None
+    )
+    assert file.max_commit_ts == max(
+        (ts for file_report in read if (ts := file_report.max_commit_ts) is not None), default=None
+    )
+    every = [key for file_report in read for key in file_report.keys]
+    ends = (
+        (min(key_range.low for key_range in every), max(key_range.high for key_range in every))
+        if len(every) == count
+        else ()
+    )
+    assert [(key.low, key.high) for key in file.keys] == ([ends] if ends else [])
 
 
 def test_times_in_a_zone_and_without_one_are_of_two_units() -> None:

@@ -100,8 +100,8 @@ def test_a_reader_without_a_watermark_is_caught(tmp_path: Path) -> None:
 def test_records_put_together_are_the_file(config: Config) -> None:
     for path in sorted(config.bucket().rglob("CDC*.*")):
         if path.suffix in (".csv", ".json"):
-            header, found = records(path.read_bytes(), config.options)
-            assert header + b"".join(record.raw for record in found) == path.read_bytes()
+            header, file_records = records(path.read_bytes(), config.options)
+            assert header + b"".join(record.raw for record in file_records) == path.read_bytes()
 
 
 def test_a_seed_gives_the_same_bytes_again(tmp_path: Path) -> None:
@@ -144,12 +144,12 @@ def test_a_long_sweep_of_sins_finds_nothing_wrong() -> None:
         for sins in [*alone, *sin_sets(chooser.randrange(2**32), SOAK_SETS)]:
             directory = Path(tempfile.mkdtemp())
             mutant = Mutant(config, sins, tried, directory)
-            found = play(mutant, MemoryLake(), Ledger("sqlite://"))
+            mismatches = play(mutant, MemoryLake(), Ledger("sqlite://"))
             shutil.rmtree(directory)
             tried += 1
             done += mutant.done
-            if found:
-                wrong.append(f"seed {tried - 1}: " + "\n    ".join(found[:8]))
+            if mismatches:
+                wrong.append(f"seed {tried - 1}: " + "\n    ".join(mismatches[:8]))
         print(f"{config}: {tried} feeds, {len(wrong)} wrong", flush=True)
     print(f"\nmutated feeds: {tried}, mutations: {sum(done.values()):,}, wrong results: {len(wrong)}")
     for sin, count in sorted(done.items()):

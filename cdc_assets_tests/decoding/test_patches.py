@@ -56,15 +56,15 @@ def reduced(changes: pa.Table) -> pa.Table:
 
 
 def one_by_one(rows: Rows, changes: list[Change]) -> Rows:
-    found = {key: dict(row) for key, row in rows.items()}
+    rows_by_key = {key: dict(row) for key, row in rows.items()}
     for kind, key, values in changes:
         before: dict[str, int | None] = dict.fromkeys("ab")
         if kind == "erase":
-            found.pop(key, None)
+            rows_by_key.pop(key, None)
         else:
-            base = found.get(key, before) if kind != "image" else before
-            found[key] = {**base, **values}
-    return found
+            base = rows_by_key.get(key, before) if kind != "image" else before
+            rows_by_key[key] = {**base, **values}
+    return rows_by_key
 
 
 def lake_of(rows: Rows) -> pa.Table:
@@ -105,24 +105,24 @@ _STEPS = st.lists(
 
 def of_history(rows: Rows, steps: list[Step]) -> tuple[pa.Table, Rows]:
     """Return the changes that a database sends for the steps that it can take, and its rows afterwards."""
-    found, changes, halves = {key: dict(row) for key, row in rows.items()}, list[Change](), list[str | None]()
+    rows_by_key, changes, halves = {key: dict(row) for key, row in rows.items()}, list[Change](), list[str | None]()
     for kind, key, values, other in steps:
         if kind == "image":
-            found[key] = {**dict.fromkeys("ab"), **values}
+            rows_by_key[key] = {**dict.fromkeys("ab"), **values}
             changes.append((kind, key, values))
-        elif key in found and kind == "patch":
-            found[key] |= values
+        elif key in rows_by_key and kind == "patch":
+            rows_by_key[key] |= values
             changes.append((kind, key, values))
-        elif key in found and kind == "erase":
-            del found[key]
+        elif key in rows_by_key and kind == "erase":
+            del rows_by_key[key]
             changes.append((kind, key, {}))
-        elif key in found and kind == "move" and other not in found:
-            found[other] = found.pop(key) | values
+        elif key in rows_by_key and kind == "move" and other not in rows_by_key:
+            rows_by_key[other] = rows_by_key.pop(key) | values
             changes += [("erase", key, {}), ("patch", other, values)]
         while len(halves) < len(changes):
             halves.append(str(len(steps)) + str(len(changes)) if kind == "move" else None)
     table = table_of(changes)
-    return table.append_column(MOVED, pa.array(halves, pa.string())), found
+    return table.append_column(MOVED, pa.array(halves, pa.string())), rows_by_key
 
 
 @given(rows=_ROWS, steps=_STEPS)
@@ -178,15 +178,15 @@ def test_patches_that_are_skipped_behind_an_erase_are_counted() -> None:
 
 
 def test_null_is_a_value_and_what_is_left_out_is_none() -> None:
-    found = reduced(table_of([("upsert", 1, {"a": None})]))
-    assert rows_of(merged(lake_of({1: {"a": 1, "b": 2}}), found, SCHEMA)) == {1: {"a": None, "b": 2}}
+    net_changes = reduced(table_of([("upsert", 1, {"a": None})]))
+    assert rows_of(merged(lake_of({1: {"a": 1, "b": 2}}), net_changes, SCHEMA)) == {1: {"a": None, "b": 2}}
 
 
 def test_a_patch_of_a_row_that_has_to_be_there_holds_its_table_where_it_is_not() -> None:
-    found = reduced(table_of([("patch", 1, {"a": 5})]))
-    assert rows_of(merged(lake_of({1: {"a": 1, "b": 2}}), found, SCHEMA)) == {1: {"a": 5, "b": 2}}
+    net_changes = reduced(table_of([("patch", 1, {"a": 5})]))
+    assert rows_of(merged(lake_of({1: {"a": 1, "b": 2}}), net_changes, SCHEMA)) == {1: {"a": 5, "b": 2}}
     with pytest.raises(TableHeld, match="the lake does not have their rows"):
-        merged(lake_of({}), found, SCHEMA)
+        merged(lake_of({}), net_changes, SCHEMA)
 
 
 def test_a_patch_behind_the_erase_of_its_row_holds_its_table() -> None:
@@ -196,6 +196,6 @@ def test_a_patch_behind_the_erase_of_its_row_holds_its_table() -> None:
 
 
 def test_a_patch_upon_an_image_of_its_window_needs_no_row() -> None:
-    found = reduced(table_of([("image", 1, {"a": 1, "b": 2}), ("patch", 1, {"a": 5})]))
-    assert found.column(UNCHANGED).to_pylist() == [None]
-    assert rows_of(merged(lake_of({}), found, SCHEMA)) == {1: {"a": 5, "b": 2}}
+    net_changes = reduced(table_of([("image", 1, {"a": 1, "b": 2}), ("patch", 1, {"a": 5})]))
+    assert net_changes.column(UNCHANGED).to_pylist() == [None]
+    assert rows_of(merged(lake_of({}), net_changes, SCHEMA)) == {1: {"a": 5, "b": 2}}

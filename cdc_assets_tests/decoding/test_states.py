@@ -96,8 +96,8 @@ def in_windows(
     """The states after windows that end at the positions `cuts`."""
     rows = _LAKE.empty_table()
     for lo, hi in pairwise([-1, *sorted(set(cuts)), 1000]):
-        mine = [change for change in changes if lo < change.at <= hi]
-        window = reduced(table_of(mine, by_offset))
+        window_changes = [change for change in changes if lo < change.at <= hi]
+        window = reduced(table_of(window_changes, by_offset))
         if window.num_rows:
             window = states(window, SCHEMA, track)
             rows = states_after(rows, window, SCHEMA, "shop.orders", track)[0]
@@ -105,8 +105,8 @@ def in_windows(
 
 
 def states_of(rows: pa.Table) -> list[State]:
-    found: list[dict[str, Any]] = rows.to_pylist()
-    return sorted(((r["id"], r["a"], r["b"], r[START_TS], r[END_TS]) for r in found), key=repr)
+    state_rows: list[dict[str, Any]] = rows.to_pylist()
+    return sorted(((r["id"], r["a"], r["b"], r[START_TS], r[END_TS]) for r in state_rows), key=repr)
 
 
 def one_by_one(changes: list[Change], track: tuple[str, ...] | None = None) -> list[State]:
@@ -115,8 +115,10 @@ def one_by_one(changes: list[Change], track: tuple[str, ...] | None = None) -> l
     done: list[State] = []
     for at in sorted({change.at for change in changes}):
         before = {key: (spelled, dict(values), since) for key, (spelled, values, since) in living.items()}
-        mine = [change for change in changes if change.at == at]
-        for change in [c for c in mine if c.kind == "erase"] + [c for c in mine if c.kind != "erase"]:
+        current_changes = [change for change in changes if change.at == at]
+        for change in [c for c in current_changes if c.kind == "erase"] + [
+            c for c in current_changes if c.kind != "erase"
+        ]:
             key = change.key.lower()
             base: Values = {"a": None, "b": None}
             if change.kind == "erase":
@@ -125,7 +127,7 @@ def one_by_one(changes: list[Change], track: tuple[str, ...] | None = None) -> l
                 if change.kind == "patch":
                     base = before[change.moved or key][1] if change.moved else living[key][1]
                 living[key] = (change.key, {**base, **dict(change.values)}, at)
-        touched = {change.key.lower() for change in mine}
+        touched = {change.key.lower() for change in current_changes}
         for key in sorted(touched):
             old, new = before.get(key), living.get(key)
             if old is not None and new is not None and track is not None and all(old[1][n] == new[1][n] for n in track):
@@ -181,8 +183,8 @@ def test_what_comes_twice_and_in_shares_makes_no_other_states(changes: list[Chan
     shares = pa.concat_tables([reduced(whole.slice(0, cut)), reduced(whole.slice(cut)), whole.slice(0, again)])
     rows = _LAKE.empty_table()
     if shares.num_rows:
-        found = states(reduced(shares), SCHEMA)
-        rows = states_after(rows, found, SCHEMA, "shop.orders")[0]
+        window_states = states(reduced(shares), SCHEMA)
+        rows = states_after(rows, window_states, SCHEMA, "shop.orders")[0]
     assert states_of(rows) == one_by_one(changes)
 
 
@@ -232,10 +234,10 @@ def test_a_patch_that_changes_no_tracked_column_begins_no_state(
     steps: list[Step], cuts: list[int], track: tuple[str, ...]
 ) -> None:
     changes = of_database([step for step in steps if step[0] != "move"])
-    found = in_windows(changes, cuts, by_offset=True, track=track)
-    assert all(as_of(found, at, track) == as_of(one_by_one(changes), at, track) for at in range(15))
+    window_states = in_windows(changes, cuts, by_offset=True, track=track)
+    assert all(as_of(window_states, at, track) == as_of(one_by_one(changes), at, track) for at in range(15))
     if not any(change.kind == "patch" for change in changes):
-        assert found == one_by_one(changes, track)
+        assert window_states == one_by_one(changes, track)
 
 
 def as_of(states: list[State], position: int, track: tuple[str, ...] = ("a", "b")) -> object:

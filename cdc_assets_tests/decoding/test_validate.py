@@ -87,10 +87,10 @@ KEPT_AND_BROKEN: list[tuple[Column, list[Any], list[Any]]] = [
 def test_values_beyond_their_type_are_rejected_and_those_within_are_not(
     column: Column, kept: list[Any], broken: list[Any]
 ) -> None:
-    found = run(column, [*kept, None, *broken])
-    assert found.changes["c"].to_pylist() == [*kept, None]
-    assert [reject.line for reject in found.rejects] == [len(kept) + 2 + n for n in range(len(broken))]
-    assert found.total == len(broken)
+    validation = run(column, [*kept, None, *broken])
+    assert validation.changes["c"].to_pylist() == [*kept, None]
+    assert [reject.line for reject in validation.rejects] == [len(kept) + 2 + n for n in range(len(broken))]
+    assert validation.total == len(broken)
 
 
 def test_every_type_of_the_type_table_has_its_rules() -> None:
@@ -100,10 +100,10 @@ def test_every_type_of_the_type_table_has_its_rules() -> None:
 @settings(deadline=None)  # the first example loads pandera
 @given(st.lists(st.integers(-300, 300) | st.none(), max_size=30))
 def test_a_rule_splits_the_rows_in_two(values: list[int | None]) -> None:
-    found = run(Column("c", "TINYINT"), values)
+    validation = run(Column("c", "TINYINT"), values)
     good = [line for line, value in enumerate(values, 1) if value is None or -128 <= value <= 127]
-    assert found.changes[LINE].to_pylist() == good
-    assert {reject.line for reject in found.rejects} == set(range(1, len(values) + 1)) - set(good)
+    assert validation.changes[LINE].to_pylist() == good
+    assert {reject.line for reject in validation.rejects} == set(range(1, len(values) + 1)) - set(good)
 
 
 def test_a_reject_says_where_and_why() -> None:
@@ -120,8 +120,8 @@ def test_null_is_refused_where_the_schema_says_not_null() -> None:
 def test_images_that_leave_only_have_to_name_their_key() -> None:
     column = Column("c", "TINYINT", nullable=False)
     ops = [Op.DELETE, Op.DELETE_KEY, Op.DELETE, Op.UPDATE]
-    found = run(column, [None, None, 300, 300], ops=ops)
-    assert [reject.line for reject in found.rejects] == [4]
+    validation = run(column, [None, None, 300, 300], ops=ops)
+    assert [reject.line for reject in validation.rejects] == [4]
     keyless = run(column, [None, 1], ops=[Op.DELETE_KEY, Op.INSERT], ids=[None, 1])
     assert [(reject.line, reject.column) for reject in keyless.rejects] == [(1, "id")]
 
@@ -129,8 +129,8 @@ def test_images_that_leave_only_have_to_name_their_key() -> None:
 def test_a_broken_image_takes_the_other_image_of_its_record_along() -> None:
     table = changes(Column("c", "TINYINT"), [1, 300, 2], ops=[Op.DELETE, Op.INSERT, Op.INSERT])
     table = table.set_column(2, LINE, pa.array([1, 1, 2], pa.int64()))
-    found = check(table, TableSchema((ID, Column("c", "TINYINT")), key=("id",)), "f")
-    assert found.changes[LINE].to_pylist() == [2]
+    validation = check(table, TableSchema((ID, Column("c", "TINYINT")), key=("id",)), "f")
+    assert validation.changes[LINE].to_pylist() == [2]
 
 
 def test_null_dates_are_refused_only_where_decoding_made_none() -> None:
@@ -144,8 +144,8 @@ def test_null_dates_are_refused_only_where_decoding_made_none() -> None:
 def test_all_rejects_are_counted_and_the_first_are_given() -> None:
     table = changes(Column("c", "TINYINT"), [300] * 50)
     schema = TableSchema((ID, Column("c", "TINYINT")), key=("id",))
-    found = check(table, schema, "f", limit=3)
-    assert ([reject.line for reject in found.rejects], found.total) == ([1, 2, 3], 50)
+    validation = check(table, schema, "f", limit=3)
+    assert ([reject.line for reject in validation.rejects], validation.total) == ([1, 2, 3], 50)
     assert len(check(table, schema, "f", limit=None).rejects) == 50
 
 

@@ -83,9 +83,9 @@ def alert(operation: dg.OpDefinition, **tags: str) -> dg.SkipReason | None:
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            said = failure_alerts(["shop"])(context.for_run_failure())
-    assert said is None or isinstance(said, dg.SkipReason)
-    return said
+            skip_reason = failure_alerts(["shop"])(context.for_run_failure())
+    assert skip_reason is None or isinstance(skip_reason, dg.SkipReason)
+    return skip_reason
 
 
 def test_a_failed_run_is_posted_with_table_reason_and_ways_out(posted: list[dict[str, Any]]) -> None:

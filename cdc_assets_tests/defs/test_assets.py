@@ -88,17 +88,19 @@ class Location:
         state = LakeState(self.lake, NAME)
         names = {held.applied.name for held in state.tables().values()} - {None}
         expected = self.config.case.expected()
-        found = [
+        mismatches = [
             line for name, table in expected.items() if name in names for line in differences(table, state.read(name))
         ]
-        return found + [f"{name} is missing" for name in set(expected) - names]
+        return mismatches + [f"{name} is missing" for name in set(expected) - names]
 
     def figures(self, key: str) -> Mapping[str, Any]:
         """Return what the newest event of a partition of `dml` says of what was applied."""
         newest = dg.AssetRecordsFilter(dg.AssetKey([NAME, "dml"]), asset_partitions=[key])
         (record,) = self.instance.fetch_materializations(newest, limit=1).records
         assert record.asset_materialization is not None
-        return {name: one for name, one in record.asset_materialization.metadata.items() if name in APPLIED_FIGURES}
+        return {
+            name: figure for name, figure in record.asset_materialization.metadata.items() if name in APPLIED_FIGURES
+        }
 
     def failed(self, asset: str) -> list[str]:
         """Return the partitions that Dagster shows as failed."""
@@ -168,7 +170,7 @@ def test_what_a_partition_needs_first_is_applied_and_logged_with_it(
     location = Location(Case("B_ddl_columns").config("csv-ts"), tmp_path, instance)
     keys = location.add_partitions()
     by_table = {table: [key for key in keys if key.split("@")[0] == table] for table in {k.split("@")[0] for k in keys}}
-    versions = min((found for found in by_table.values() if len(found) > 2), key=len)
+    versions = min((table_versions for table_versions in by_table.values() if len(table_versions) > 2), key=len)
     assert location.materialize(versions[-1]).success
     assert set(versions) <= location.materialized("ddl")
     assert set(versions[:-1]) & location.materialized("dml")

@@ -61,14 +61,18 @@ class Seen(Location):
         self.defs = build_changefeed_defs(self.settings, self.lake)
 
     def remember(self, result: dg.ExecuteInProcessResult) -> None:
-        for one in result.get_asset_check_evaluations():
-            self.evaluations[one.asset_key, one.check_name] = one
+        for evaluation in result.get_asset_check_evaluations():
+            self.evaluations[evaluation.asset_key, evaluation.check_name] = evaluation
 
     def events(self, key: dg.AssetKey) -> list[dict[str, Any]]:
         """Return the metadata of the asset's materializations, oldest first."""
         records = self.instance.fetch_materializations(key, limit=100, ascending=True).records
         made = [record.asset_materialization for record in records]
-        return [{name: value.value for name, value in one.metadata.items()} for one in made if one is not None]
+        return [
+            {name: value.value for name, value in materialization.metadata.items()}
+            for materialization in made
+            if materialization is not None
+        ]
 
 
 def seen(directory: Path) -> Iterator[Seen]:
@@ -101,8 +105,8 @@ def by_partition(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) 
 
 @pytest.fixture(params=["caught_up", "by_partition"])
 def location(request: pytest.FixtureRequest, spark: SparkSession) -> Seen:
-    found: Seen = request.getfixturevalue(request.param)
-    return found
+    location_in_use: Seen = request.getfixturevalue(request.param)
+    return location_in_use
 
 
 # --- catalog ----------------------------------------------------------------------------------------------------------
@@ -242,7 +246,7 @@ def test_checks_can_be_run_by_hand_after_a_reload(caught_up: Seen) -> None:
     job = dg.define_asset_job("by_hand", selection=checks)
     defs = dg.Definitions.merge(caught_up.defs, dg.Definitions(jobs=[job]))
     result = defs.resolve_job_def("by_hand").execute_in_process(instance=caught_up.instance)
-    passed = {one.check_name: one.passed for one in result.get_asset_check_evaluations()}
+    passed = {evaluation.check_name: evaluation.passed for evaluation in result.get_asset_check_evaluations()}
     assert passed == {
         **dict.fromkeys(CHECKS, True),
         "row_arithmetic": True,
@@ -276,7 +280,7 @@ def test_a_file_that_vanished_before_its_turn_fails_completeness(tmp_path: Path,
         with open_ledger(location.lake) as ledger:
             ledger.record_unread(NAME, life, files[-1].path, "earlier")
         (location.bucket / files[-1].path).unlink()
-        checks = {one.check_name: one for one in location.catch_up().get_asset_check_evaluations()}
+        checks = {evaluation.check_name: evaluation for evaluation in location.catch_up().get_asset_check_evaluations()}
         assert not checks["completeness"].passed
         assert "Restore it" in str(checks["completeness"].description)
 

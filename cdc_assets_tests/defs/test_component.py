@@ -170,9 +170,9 @@ def test_the_example_of_the_readme_loads(tmp_path: Path, monkeypatch: pytest.Mon
     (code,) = re.findall(r"```python\n(.*?build_changefeed_defs.*?)```", README.read_text(), re.DOTALL)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "changefeed.toml").write_text("[sink.csv]\ninclude-commit-ts = true\n")
-    found: dict[str, object] = {"__file__": str(tmp_path / "definitions.py")}
-    exec(code, found)
-    defs = found["defs"]
+    namespace: dict[str, object] = {"__file__": str(tmp_path / "definitions.py")}
+    exec(code, namespace)
+    defs = namespace["defs"]
     assert isinstance(defs, dg.Definitions)
     assert {"shop/ddl", "shop/dml", "revenue"} <= keys(defs)
     dg.Definitions.validate_loadable(defs)

@@ -200,13 +200,17 @@ class Site:
 
     def runs(self, **tags: str) -> list[dict[str, Any]]:
         wanted = {"tags": [{"key": key.replace("_", "/"), "value": value} for key, value in tags.items()]}
-        found: list[dict[str, Any]] = self.ask(RUNS, filter=wanted)["runsOrError"]["results"]
-        return found
+        runs: list[dict[str, Any]] = self.ask(RUNS, filter=wanted)["runsOrError"]["results"]
+        return runs
 
     def failed_checks(self, changefeed: str) -> str:
         """Return what the failed checks of column types say."""
         executions = self.ask(CHECK, key={"path": [changefeed, "dml"]})["assetCheckExecutions"]
-        failed = [one["evaluation"] for one in executions if one["evaluation"] and not one["evaluation"]["success"]]
+        failed = [
+            execution["evaluation"]
+            for execution in executions
+            if execution["evaluation"] and not execution["evaluation"]["success"]
+        ]
         entries = [entry for evaluation in failed for entry in evaluation["metadataEntries"]]
         return "\n".join(entry.get("mdStr") or entry.get("text") or "" for entry in entries)
 
@@ -327,14 +331,14 @@ def test_tables_may_have_any_name(case: str, tmp_path: Path) -> None:
     assert last.expected is not None
     site = Site(config, tmp_path, ROOT / "cdc_assets" / "defs" / "dagster.yaml", {})
     site.publish(last.ts)
-    settings = next(one for one in load(site.file).changefeeds if one.name == REDO)
+    settings = next(changefeed for changefeed in load(site.file).changefeeds if changefeed.name == REDO)
     with open_planner(settings, None) as planner:
         versions = [key.version for key in partition_keys(planner.plan()[1])]
     middle = versions[len(versions) // 2]
     site.publish(middle)
     site.start()
     try:
-        for checkpoint in (middle, *(one.ts for one in config.checkpoints)):
+        for checkpoint in (middle, *(checkpoint.ts for checkpoint in config.checkpoints)):
             site.publish(checkpoint)
             site.wait(f"checkpoint {checkpoint}", lambda ts=checkpoint: site.applied(REDO, ts))  # type: ignore[misc]
         assert site.differences(last.expected) == []
@@ -355,7 +359,7 @@ def test_one_backfill_of_all_partitions_without_the_sensor_ends_equal(tmp_path: 
     """Tables are renamed, exchange names, are dropped and made again; each partition is a run of its own."""
     config = Case("C_ddl_tables").config("csv-ts")
     site = Site(config, tmp_path, ROOT / "cdc_assets" / "defs" / "dagster.yaml", {}, sensors=False)
-    settings = next(one for one in load(site.file).changefeeds if one.name == REDO)
+    settings = next(changefeed for changefeed in load(site.file).changefeeds if changefeed.name == REDO)
     with open_planner(settings, None) as planner:
         keys = [format_partition_key(key) for key in partition_keys(planner.plan()[1])]
     random.Random(5).shuffle(keys)

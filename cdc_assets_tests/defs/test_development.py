@@ -37,29 +37,29 @@ def test_partitions_are_there_before_any_sensor_ran(tmp_path: Path) -> None:
     feed = LittleFeed(tmp_path)
     feed.create("shop.orders")
     feed.publish(FIRST + 10)
-    home, said = prepare_home(tmp_path / "home"), list[str]()
-    add_first_partitions(settings_of(tmp_path, feed), home, said.append)
+    home, lines = prepare_home(tmp_path / "home"), list[str]()
+    add_first_partitions(settings_of(tmp_path, feed), home, lines.append)
     with dg.DagsterInstance.from_config(str(home)) as instance:
         assert instance.get_dynamic_partitions("cdc_little") == [f"shop.orders@{FIRST:020d}"]
-    assert said == []
+    assert lines == []
     assert not (tmp_path / "lake").exists()
 
 
 def test_a_changefeed_that_has_not_begun_is_told(tmp_path: Path) -> None:
-    said = list[str]()
-    add_first_partitions(settings_of(tmp_path, LittleFeed(tmp_path)), prepare_home(tmp_path / "home"), said.append)
-    assert said[0].startswith("little has no partitions yet: ")
+    lines = list[str]()
+    add_first_partitions(settings_of(tmp_path, LittleFeed(tmp_path)), prepare_home(tmp_path / "home"), lines.append)
+    assert lines[0].startswith("little has no partitions yet: ")
 
 
 @contextmanager
 def webserver() -> Iterator[tuple[int, list[str]]]:
     """A server that answers as Dagster's does when its definitions are loaded again; yield port and questions."""
-    asked = list[str]()
+    names = list[str]()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:  # the library's name
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked.append(body["variables"]["name"])
+            names.append(body["variables"]["name"])
             self.send_response(200)
             self.end_headers()
             self.wfile.write(b'{"data": {"reloadRepositoryLocation": {"__typename": "WorkspaceLocationEntry"}}}')
@@ -70,7 +70,7 @@ def webserver() -> Iterator[tuple[int, list[str]]]:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield server.server_port, asked
+            yield server.server_port, names
         finally:
             server.shutdown()
             thread.join()
@@ -84,19 +84,19 @@ def test_definitions_are_loaded_again_once_for_each_change_of_tables(
 
     def known(*_: object) -> list[str]:
         try:
-            found = next(looks)
+            table_names = next(looks)
         except StopIteration:
             ended.set()
             return ["b"]
-        if found is None:
+        if table_names is None:
             raise CdcError("the lake does not answer")
-        return found
+        return table_names
 
     monkeypatch.setattr(development, "known_tables", known)
     monkeypatch.setattr(development, "LOOK_SECONDS", 0)
-    with webserver() as (port, asked):
+    with webserver() as (port, names):
         development._reload_for_tables(settings_of(tmp_path, LittleFeed(tmp_path)), port, ended)
-    assert asked == ["cdc_assets.definitions"] * 2
+    assert names == ["cdc_assets.definitions"] * 2
 
 
 def test_a_webserver_that_is_not_there_yet_is_asked_later(tmp_path: Path) -> None:

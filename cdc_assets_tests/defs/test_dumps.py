@@ -100,15 +100,19 @@ def key(version: int, table: str = "s.t") -> str:
 def of_dump(result: dg.ExecuteInProcessResult, partition: str) -> dict[str, Any]:
     """The metadata that a run logs for a partition of the dump."""
     (event,) = (
-        one for one in result.get_asset_materialization_events() if (one.asset_key, one.partition) == (DUMP, partition)
+        event
+        for event in result.get_asset_materialization_events()
+        if (event.asset_key, event.partition) == (DUMP, partition)
     )
     metadata = event.materialization.metadata
     return {name: value.value for name, value in metadata.items()}
 
 
 def initial_rows(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
-    found = [one for one in result.get_asset_check_evaluations() if one.check_name == "initial_rows"]
-    return {one.asset_key.path[-1]: one.passed for one in found}
+    evaluations = [
+        evaluation for evaluation in result.get_asset_check_evaluations() if evaluation.check_name == "initial_rows"
+    ]
+    return {evaluation.asset_key.path[-1]: evaluation.passed for evaluation in evaluations}
 
 
 @pytest.fixture
@@ -166,12 +170,12 @@ def test_a_run_over_all_tables_imports_first_and_logs_rows_files_and_tso(joined:
     assert joined.values() == AFTER
     assert initial_rows(result) == {"t": True, "empty": True}
     assert (of_dump(result, key(FIRST))["rows"], of_dump(result, key(FIRST, "s.empty"))["rows"]) == (2, 0)
-    events = [(one.asset_key, one.partition) for one in result.get_asset_materialization_events()]
+    events = [(event.asset_key, event.partition) for event in result.get_asset_materialization_events()]
     assert events.index((DUMP, key(FIRST))) < events.index((DDL, key(LATER))) < events.index((DML, key(LATER)))
     assert joined.materialized(DUMP) == {key(FIRST), key(FIRST, "s.empty")}
     assert joined.materialized(DML) == {key(FIRST), key(FIRST, "s.empty"), key(LATER)}
-    (ddl,) = [one for one in result.get_asset_materialization_events()
-              if (one.asset_key, one.partition) == (DDL, key(FIRST))]  # fmt: skip
+    (ddl,) = [event for event in result.get_asset_materialization_events()
+              if (event.asset_key, event.partition) == (DDL, key(FIRST))]  # fmt: skip
     assert str(joined.dump) in str(ddl.materialization.metadata["dump"].value)
 
 
@@ -193,8 +197,8 @@ def test_a_standing_table_is_imported_on_request_and_stays_the_same_table(joined
     assert joined.values() == AFTER
     assert joined.lives() == before
     assert initial_rows(result) == {"t": True, "empty": True}
-    (ddl,) = [one.materialization for one in result.get_asset_materialization_events()
-              if (one.asset_key, one.partition) == (DDL, key(FIRST))]  # fmt: skip
+    (ddl,) = [event.materialization for event in result.get_asset_materialization_events()
+              if (event.asset_key, event.partition) == (DDL, key(FIRST))]  # fmt: skip
     assert "CREATE TABLE `t`" in str(ddl.metadata["query"].value)
     assert {key(FIRST)} <= joined.materialized(DDL) & joined.materialized(DML) & joined.materialized(DUMP)
     assert joined.job("rebuild", incomplete=True).success

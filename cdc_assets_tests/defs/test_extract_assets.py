@@ -66,13 +66,13 @@ def run(shop: Shop, instance: dg.DagsterInstance, partition: str) -> dg.ExecuteI
 def asked(shop: Shop, instance: dg.DagsterInstance) -> list[tuple[str | None, Any]]:
     """What the sensor asks for in a tick."""
     with dg.build_sensor_context(instance, definitions=shop.defs) as context:
-        found = shop.defs.resolve_sensor_def("shop_extracts").evaluate_tick(context)
-    return [(one.partition_key, one.asset_selection) for one in found.run_requests or ()]
+        tick = shop.defs.resolve_sensor_def("shop_extracts").evaluate_tick(context)
+    return [(run_request.partition_key, run_request.asset_selection) for run_request in tick.run_requests or ()]
 
 
 def test_an_asset_depends_on_the_changes_of_its_hour(shop: Shop, instance: dg.DagsterInstance) -> None:
-    mine = dg.AssetKey("orders_changed")
-    mapping = shop.defs.resolve_asset_graph().get_partition_mapping(mine, parent_asset_key=CHANGES)
+    asset_key = dg.AssetKey("orders_changed")
+    mapping = shop.defs.resolve_asset_graph().get_partition_mapping(asset_key, parent_asset_key=CHANGES)
     assert isinstance(mapping, dg.TimeWindowPartitionMapping)
     for _ in range(2):  # what is materialized again is written anew
         result = run(shop, instance, HOUR)
@@ -123,16 +123,16 @@ def test_a_window_that_is_being_written_or_whose_run_just_failed_is_not_asked_fo
 ) -> None:
     day = ("2026-03-30", [DAYS])
     assert asked(shop, instance) == [(HOUR, [CHANGES]), day]
-    tags, mine = {"dagster/partition": HOUR, "dagster/sensor_name": "shop_extracts"}, frozenset([CHANGES])
-    one = create_run_for_test(instance, tags=tags, asset_selection=mine, status=dg.DagsterRunStatus.STARTED)
+    tags, selection = {"dagster/partition": HOUR, "dagster/sensor_name": "shop_extracts"}, frozenset([CHANGES])
+    failed_run = create_run_for_test(instance, tags=tags, asset_selection=selection, status=dg.DagsterRunStatus.STARTED)
     assert asked(shop, instance) == [day]
-    instance.report_run_failed(one)
+    instance.report_run_failed(failed_run)
     assert asked(shop, instance) == [day]
     clock = time.time() + 3700
     monkeypatch.setattr(time, "time", lambda: clock)
     assert asked(shop, instance) == [(HOUR, [CHANGES]), day]
     for _ in range(4):
-        other = create_run_for_test(instance, tags=tags, asset_selection=mine)
+        other = create_run_for_test(instance, tags=tags, asset_selection=selection)
         instance.report_run_failed(other)
     assert asked(shop, instance) == [day]
     clock += 15 * 3600

@@ -30,9 +30,9 @@ def test_a_region_in_the_uri_leaves_the_resources_endpoint() -> None:
 
 def test_an_endpoint_in_the_uri_leaves_the_resources_region() -> None:
     s3 = S3Credentials(endpoint_url="http://other:9000", region_name="eu-1")
-    found = storage("s3://b/p?protocol=csv&endpoint=http://store:1", s3, key="own")
-    assert (found["endpoint_url"], found["key"]) == ("http://store:1", "own")
-    assert found["client_kwargs"] == {"region_name": "eu-1"}
+    storage_options = storage("s3://b/p?protocol=csv&endpoint=http://store:1", s3, key="own")
+    assert (storage_options["endpoint_url"], storage_options["key"]) == ("http://store:1", "own")
+    assert storage_options["client_kwargs"] == {"region_name": "eu-1"}
 
 
 def test_the_resource_is_for_s3_only(tmp_path: Path) -> None:

@@ -49,10 +49,12 @@ def test_windows_of_a_table_are_logged_once_a_minute_and_its_ddl_once(
         events.begin()
         assert list(events.finish(pipeline.apply("run", hooks=RunHooks(events.after)))) == []
     assert list(events.close()) == []
-    logs = [one for one in logged if getattr(one, "partition", None) == f"s.t@{FIRST:020d}"]
-    kinds = Counter("check" if isinstance(one, dg.AssetCheckEvaluation) else one.asset_key.path[-1] for one in logs)
+    logs = [event for event in logged if getattr(event, "partition", None) == f"s.t@{FIRST:020d}"]
+    kinds = Counter(
+        "check" if isinstance(event, dg.AssetCheckEvaluation) else event.asset_key.path[-1] for event in logs
+    )
     assert kinds["ddl"] == 1
     assert MINUTES <= kinds["dml"] <= MINUTES + 2
     assert kinds["check"] == kinds["dml"]
-    changes = [one.metadata["changes"].value for one in logs if "changes" in getattr(one, "metadata", {})]
+    changes = [event.metadata["changes"].value for event in logs if "changes" in getattr(event, "metadata", {})]
     assert sum(changes) == -(-rounds // max(1, pause))

@@ -89,18 +89,22 @@ class Place:
 
     def logged(self, run: dg.ExecuteInProcessResult) -> list[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
         """Return what a run logged of assets, in Dagster's event log."""
-        found = list[dg.AssetMaterialization | dg.AssetCheckEvaluation]()
+        logged_events = list[dg.AssetMaterialization | dg.AssetCheckEvaluation]()
         for event in (entry.dagster_event for entry in self.instance.all_logs(run.run_id)):
             if event is not None and event.is_step_materialization:
-                found.append(event.step_materialization_data.materialization)
+                logged_events.append(event.step_materialization_data.materialization)
             elif event is not None and event.event_type is dg.DagsterEventType.ASSET_CHECK_EVALUATION:
-                found.append(event.asset_check_evaluation_data)
-        return found
+                logged_events.append(event.asset_check_evaluation_data)
+        return logged_events
 
     def windows(self, run: dg.ExecuteInProcessResult, asset: str) -> list[str | None]:
         key = dg.AssetKey([NAME, asset])
-        found = [one for one in self.logged(run) if isinstance(one, dg.AssetMaterialization)]
-        return [one.partition for one in found if one.asset_key == key]
+        materializations = [
+            materialization
+            for materialization in self.logged(run)
+            if isinstance(materialization, dg.AssetMaterialization)
+        ]
+        return [materialization.partition for materialization in materializations if materialization.asset_key == key]
 
 
 def reason_of(run: dg.ExecuteInProcessResult) -> str:
@@ -188,15 +192,15 @@ def test_a_run_that_is_kept_alive_takes_later_windows_new_tables_and_their_parti
     assert place.values() == {1: "a", 2: "b", 3: "c", 4: "d"}
     assert place.values("new") == {1: "n"}
     logged = place.logged(run)
-    windows = [one for one in logged if isinstance(one, dg.AssetMaterialization) and one.asset_key == dml]
-    windows = [one for one in windows if one.partition == place.key(FIRST)]
+    windows = [event for event in logged if isinstance(event, dg.AssetMaterialization) and event.asset_key == dml]
+    windows = [window for window in windows if window.partition == place.key(FIRST)]
     # The second and the third came soon after the first, and are logged as one.
-    assert [one.metadata["changes"].value for one in windows] == [1, 3]
-    assert [one.metadata["files"].value for one in windows] == [1, 2]
+    assert [window.metadata["changes"].value for window in windows] == [1, 3]
+    assert [window.metadata["files"].value for window in windows] == [1, 2]
     # Checks whose result is as before are not logged again; those of windows tell what was in them.
-    checks = [one for one in logged if isinstance(one, dg.AssetCheckEvaluation) and one.partition is None]
-    assert len(checks) == len({one.asset_check_key for one in checks})
-    assert len([one for one in logged if one.asset_key == dg.AssetKey(["s", "t"]) and one not in checks]) <= 2
+    checks = [event for event in logged if isinstance(event, dg.AssetCheckEvaluation) and event.partition is None]
+    assert len(checks) == len({check.asset_check_key for check in checks})
+    assert len([event for event in logged if event.asset_key == dg.AssetKey(["s", "t"]) and event not in checks]) <= 2
     # Dagster's process would keep them until the run's end.
     assert not run.get_asset_materialization_events()
     assert f"s.new@{FIRST + 12:020d}" in instance.get_dynamic_partitions(f"cdc_{NAME}")
@@ -237,7 +241,7 @@ class Rounds:
     """A run that lives on, after a round in which its table worked or stopped."""
 
     place: Place
-    said: list[str] = field(default_factory=list)
+    log_lines: list[str] = field(default_factory=list)
     worked: bool = True
     error: CdcError | None = None
     job_name: str = "a run"
@@ -273,7 +277,7 @@ class Rounds:
         return rounds.has_next(pipeline, FIRST)
 
     def say(self, text: str) -> None:
-        self.said.append(text)
+        self.log_lines.append(text)
 
 
 AWAY = LakeUnavailable("the catalog did not answer.")
@@ -284,7 +288,7 @@ def test_a_run_that_lives_on_waits_until_the_checkpoint_moves_and_outlasts_a_sto
 ) -> None:
     rounds = Rounds(Place(tmp_path, instance))
     assert rounds.has_next(FIRST, AWAY, FIRST, FIRST + 1)
-    assert rounds.said == ["the catalog did not answer. This run tries again in 1.0 s."]
+    assert rounds.log_lines == ["the catalog did not answer. This run tries again in 1.0 s."]
 
 
 def test_a_table_whose_store_is_away_is_tried_again_by_the_same_run_and_one_that_is_held_ends_it(
@@ -294,7 +298,7 @@ def test_a_table_whose_store_is_away_is_tried_again_by_the_same_run_and_one_that
     assert Rounds(place, error=AWAY).has_next(FIRST)
     held = Rounds(place, error=TableHeld("it is held."))
     assert not held.has_next(FIRST + 1)
-    assert held.said == ["a table stopped: this run ends"]
+    assert held.log_lines == ["a table stopped: this run ends"]
 
 
 def test_a_run_that_lives_on_logs_a_line_for_each_window_of_its_first_round_only(
@@ -306,7 +310,7 @@ def test_a_run_that_lives_on_logs_a_line_for_each_window_of_its_first_round_only
         rounds.begin()
         rounds.watch(ApplyRows(life, FIRST, FIRST + 1, (), {}, TableSchema((), ()), FIRST, ()), life.born_as, 0, 2)
         rounds.watch(DropTable(life, FIRST), life.born_as, 1, 2)
-    assert [line.split()[1] for line in run.said] == ["ApplyRows", "DropTable", "DropTable", "DropTable"]
+    assert [line.split()[1] for line in run.log_lines] == ["ApplyRows", "DropTable", "DropTable", "DropTable"]
 
 
 def test_a_run_that_lives_on_logs_what_it_landed_once_a_minute_and_at_its_end(
@@ -317,7 +321,7 @@ def test_a_run_that_lives_on_logs_what_it_landed_once_a_minute_and_at_its_end(
     rounds, pipeline = run.opened(), Feeds([FIRST])
     for every in (60, 60, 60, 0):
         rounds.log_landing(pipeline, every)  # type: ignore[arg-type]  # it is only passed on
-    assert run.said == ["landed", "landed"]
+    assert run.log_lines == ["landed", "landed"]
 
 
 def test_a_compaction_that_loses_its_races_is_told_and_tried_again_later_by_the_run_that_lives_on(
@@ -334,7 +338,7 @@ def test_a_compaction_that_loses_its_races_is_told_and_tried_again_later_by_the_
     rounds, passed_on = run.opened(), cast("Any", None)
     for _ in range(3):
         rounds.compact(passed_on, passed_on)
-    assert run.said == ["s.t: another writer committed first. The table is compacted later."]
+    assert run.log_lines == ["s.t: another writer committed first. The table is compacted later."]
     monkeypatch.setattr(catch_up, "_COMPACT_SECONDS", 0)
     rounds.compact(passed_on, passed_on)
     assert len(tried) == 2
@@ -351,8 +355,8 @@ def test_new_settings_end_a_run_that_lives_on(
     assert not rounds.has_next(FIRST + 1, between=lambda: settings.write_text("newer"))
     settings.write_text("the newest")
     assert not rounds.has_next(FIRST + 1), "they changed after they were read and before the run began"
-    assert len(rounds.said) == 2
-    assert all(line.startswith("the settings changed") for line in rounds.said)
+    assert len(rounds.log_lines) == 2
+    assert all(line.startswith("the settings changed") for line in rounds.log_lines)
 
 
 def test_a_run_that_dagster_has_as_ended_ends_though_no_signal_came(
@@ -368,7 +372,7 @@ def test_a_run_that_dagster_has_as_ended_ends_though_no_signal_came(
     assert rounds.opened().give_way()
     instance.delete_run(run.run_id)
     assert not rounds.has_next(FIRST + 1)
-    assert rounds.said == ["Dagster has it as ended: this run ends"] * 2
+    assert rounds.log_lines == ["Dagster has it as ended: this run ends"] * 2
 
 
 def test_of_two_runs_that_live_on_for_the_same_tables_the_older_one_goes_on(
@@ -378,7 +382,7 @@ def test_of_two_runs_that_live_on_for_the_same_tables_the_older_one_goes_on(
     older, younger = (Rounds(place, job_name=f"{NAME}_catch_up", tags={CHANGEFEED_TAG: NAME}) for _ in range(2))
     assert older.has_next(FIRST + 1)
     assert not younger.has_next(FIRST + 1)
-    assert younger.said == [f"run {older.run_id} lives on for the same tables: this run ends"]
+    assert younger.log_lines == [f"run {older.run_id} lives on for the same tables: this run ends"]
 
 
 @pytest.mark.parametrize(
@@ -437,7 +441,7 @@ def test_a_catalog_that_is_away_where_a_round_is_logged_does_not_end_the_run_tha
 def test_a_run_does_not_live_on_for_ever(setting: str, why: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
     rounds = Rounds(Place(tmp_path, instance, **{setting: 0}))
     assert not rounds.has_next(FIRST + 1)
-    assert rounds.said == [f"{why}: this run ends"]
+    assert rounds.log_lines == [f"{why}: this run ends"]
 
 
 def queued(instance: dg.DagsterInstance, **tags: str) -> None:

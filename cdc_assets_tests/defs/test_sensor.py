@@ -102,8 +102,8 @@ class Watched:
 
 
 def _config(request: dg.RunRequest) -> dict[str, Any]:
-    found: dict[str, Any] = request.run_config["ops"][f"{JOB}_tables"]["config"]
-    return found
+    config: dict[str, Any] = request.run_config["ops"][f"{JOB}_tables"]["config"]
+    return config
 
 
 def why(result: dg.SensorResult | dg.SkipReason) -> str:
@@ -211,7 +211,7 @@ def test_a_run_whose_process_is_gone_is_failed_and_what_it_left_is_asked_for_aga
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
     watched.instance.report_engine_event("Started process for run", run, EngineEventData.in_process(process.pid))
-    assert [one["attempt"] for one in watched.asked(90)] == ["2"]
+    assert [config["attempt"] for config in watched.asked(90)] == ["2"]
     failed = watched.instance.get_run_by_id(run.run_id)
     assert failed is not None
     assert failed.status is dg.DagsterRunStatus.FAILURE
@@ -238,7 +238,7 @@ def test_a_run_goes_on_though_the_clock_is_set_and_is_lost_once_another_process_
     tags = watched.instance.get_run_by_id(run.run_id).tags  # type: ignore[union-attr]  # it is there
     known, pid, ticks, machine = tags[lost_runs.PROCESS_TAG].split("/")
     watched.instance.add_run_tags(run.run_id, {lost_runs.PROCESS_TAG: f"{known}/{pid}/{int(ticks) - 1}/{machine}"})
-    assert [one["attempt"] for one in watched.asked(90)] == ["2"]
+    assert [config["attempt"] for config in watched.asked(90)] == ["2"]
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no process is known again here")
@@ -247,10 +247,10 @@ def test_a_retry_is_not_the_process_of_the_run_whose_tags_it_has(instance: dg.Da
         run = create_run_for_test(instance, job_name=JOB, status=dg.DagsterRunStatus.STARTED, tags=tags)
         instance.report_engine_event("Started process for run", run, EngineEventData.in_process(os.getpid()))
         lost_runs.fail_lost_runs(instance, [run])
-        mine = instance.get_run_by_id(run.run_id)
-        assert mine is not None
-        assert lost_runs.fail_lost_runs(instance, [mine]) == set()
-        return mine.tags[lost_runs.PROCESS_TAG]
+        current_run = instance.get_run_by_id(run.run_id)
+        assert current_run is not None
+        assert lost_runs.fail_lost_runs(instance, [current_run]) == set()
+        return current_run.tags[lost_runs.PROCESS_TAG]
 
     first = begun({GRPC_INFO_TAG: "{}"})
     place, _, machine = first.rpartition("/")
@@ -314,9 +314,9 @@ def test_what_a_run_left_when_it_gave_way_is_requested_at_once_as_nothing_failed
         watched.instance.add_run_tags(run_id, {GAVE_WAY_TAG: "true"})
     watched.now = int(time.time()) + 1
     again = watched.asked()
-    assert [one["attempt"] for one in again] == (["1"] if gave_way else [])
-    for one in again:  # this one gives way to none: what it does not do rests
-        watched.begin(one, dg.DagsterRunStatus.SUCCESS)
+    assert [config["attempt"] for config in again] == (["1"] if gave_way else [])
+    for next_config in again:  # this one gives way to none: what it does not do rests
+        watched.begin(next_config, dg.DagsterRunStatus.SUCCESS)
     assert watched.asked(1) == []
 
 
@@ -336,16 +336,16 @@ def test_a_resting_table_does_not_block_a_new_one(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize(
-    ("taken", "asked"),
+    ("taken", "exclusions"),
     [({"tables": ["s.t0"]}, ([], [f"s.t0@{FIRST}"])), ({"exclude": ["s.t1"]}, ([f"s.t1@{FIRST}"], []))],
 )
 def test_tables_that_a_run_names_as_at_the_command_line_are_underway(
-    taken: dict[str, Any], asked: tuple[list[str], list[str]], watched: Watched
+    taken: dict[str, Any], exclusions: tuple[list[str], list[str]], watched: Watched
 ) -> None:
     watched.tables(2)
     watched.begin(taken)
     (config,) = watched.asked()
-    assert (config["tables"], config["exclude"]) == asked
+    assert (config["tables"], config["exclude"]) == exclusions
 
 
 def test_run_keys_differ_for_every_attempt(watched: Watched) -> None:
@@ -485,8 +485,8 @@ def test_keys_are_added_in_pieces_that_a_statement_can_take(
 
 def test_more_than_a_thousand_tables_are_taken_in_by_chunks_with_a_small_cursor(watched: Watched) -> None:
     watched.tables(1100)
-    asked = watched.asked()
-    assert [len(config["tables"]) for config in asked] == [500, 500]
+    configs = watched.asked()
+    assert [len(config["tables"]) for config in configs] == [500, 500]
     assert len(watched.instance.get_dynamic_partitions("cdc_little")) == 1100
     assert len(watched.cursor or "") < 8000
 

@@ -26,7 +26,7 @@ from cdc_assets_tests.topics import topics
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dagster says what is new in it
 
 NAME = "shop"
-TOPIC = next(one for one in topics("craft") if one.case.name == "F_names")
+TOPIC = next(topic for topic in topics("craft") if topic.case.name == "F_names")
 
 
 class Location:
@@ -45,8 +45,8 @@ class Location:
         """Return the events of the asset `landing`, the oldest first."""
         wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey([NAME, "landing"]))
         records = self.instance.fetch_materializations(wanted, limit=100).records
-        found = [record.asset_materialization for record in reversed(records)]
-        return [one for one in found if one is not None]
+        materializations = [record.asset_materialization for record in reversed(records)]
+        return [materialization for materialization in materializations if materialization is not None]
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_runs_land_and_apply_and_log_both(location: Location) -> None:
     assert location.feed.differences() == []
     assert location.catch_up().success
     landings = location.landings()
-    assert [one.metadata["messages"].value for one in landings] == [
+    assert [materialization.metadata["messages"].value for materialization in landings] == [
         len(TOPIC.lines) // 2,
         len(TOPIC.lines) - len(TOPIC.lines) // 2,
     ]
@@ -71,7 +71,7 @@ def test_runs_land_and_apply_and_log_both(location: Location) -> None:
     assert set(location.instance.event_log_storage.get_latest_asset_check_execution_by_key(checks)) == set(checks)
     stages = [row.stages for row in lake_status(location.feed.lake) if row.stages is not None]
     assert stages
-    assert all(one.written_seconds is not None and one.checkpoint_seconds is not None for one in stages)
+    assert all(stage.written_seconds is not None and stage.checkpoint_seconds is not None for stage in stages)
 
 
 def test_a_run_before_the_first_mark_lands_and_says_what_it_waits_for(location: Location) -> None:
@@ -97,11 +97,11 @@ def test_a_partition_is_applied_out_of_the_landing(location: Location) -> None:
     assert keys[-1] in location.instance.get_materialized_partitions(dg.AssetKey([NAME, "dml"]))
     wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey([NAME, "dml"]))
     records = location.instance.fetch_materializations(wanted, limit=100).records
-    seen = [one.asset_materialization.metadata for one in records if one.asset_materialization is not None]
-    places = [str(one["source_messages"].value) for one in seen if "source_messages" in one]
+    seen = [record.asset_materialization.metadata for record in records if record.asset_materialization is not None]
+    places = [str(metadata["source_messages"].value) for metadata in seen if "source_messages" in metadata]
     assert places
     assert all(place.startswith(f"['{TOPIC.recorded['topic']}[") for place in places)
-    assert not any("source_files" in one for one in seen)
+    assert not any("source_files" in metadata for metadata in seen)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_topics_are_shown_as_those_of_their_writer(protocol: str, writer: str, k
     uri = f"kafka://127.0.0.1:9092/cdc?protocol={protocol}"
     settings = ChangefeedSettings(name=NAME, sink_uri=SecretStr(uri), accept_unordered=True)
     defs = build_changefeed_defs(settings, LakeSettings.from_warehouse(tmp_path))
-    spec = next(one for one in defs.resolve_all_asset_specs() if one.key == dg.AssetKey([NAME, "topics"]))
+    spec = next(spec for spec in defs.resolve_all_asset_specs() if spec.key == dg.AssetKey([NAME, "topics"]))
     assert str(spec.description).startswith(f"What {writer} writes to ")
     assert kind in spec.kinds
 

@@ -133,9 +133,9 @@ def test_the_schedule_asks_for_a_run_while_something_is_due_and_the_run_logs_bef
     result = run(location, "maintain")
     assert result.success
     (seen,) = [
-        one
-        for one in map(observation_of, result.all_events)
-        if one is not None and one.asset_key == dg.AssetKey(["lake", name.schema, name.table])
+        observation
+        for observation in map(observation_of, result.all_events)
+        if observation is not None and observation.asset_key == dg.AssetKey(["lake", name.schema, name.table])
     ]
     assert seen.metadata["data_files_before"].value > seen.metadata["data_files"].value == 1
     assert tick().skip_message == f"nothing is due for {len(LakeState(location.lake, NAME).tables())} tables"
@@ -153,9 +153,9 @@ def test_the_job_compares_with_the_source_and_the_check_names_rows_that_differ(
     result = run(location, "verify")
     assert result.success
     tables = LakeState(location.lake, NAME).tables().values()
-    checks = {one.asset_key.path[-1]: one for one in result.get_asset_check_evaluations()}
+    checks = {evaluation.asset_key.path[-1]: evaluation for evaluation in result.get_asset_check_evaluations()}
     assert checks.keys() == {table.name.table for table in tables if table.name is not None}
-    assert all(one.check_name == "equals_source" and one.passed for one in checks.values())
+    assert all(evaluation.check_name == "equals_source" and evaluation.passed for evaluation in checks.values())
     name = min(checks)
     mariadb.run(f"DELETE FROM test.{name} LIMIT 1")
     result = run(location, "verify", tables=[f"test.{name}"])
@@ -236,11 +236,15 @@ def test_the_job_makes_a_cut_that_is_an_event_with_its_tables_and_refuses_a_name
 ) -> None:
     result = run(location, "cut", name="report")
     assert result.success
-    (seen,) = [one for one in map(materialization_of, result.all_events) if one and one.asset_key.path[-1] == "cuts"]
+    (seen,) = [
+        materialization
+        for materialization in map(materialization_of, result.all_events)
+        if materialization and materialization.asset_key.path[-1] == "cuts"
+    ]
     made: dict[str, Any] = {key: value.value for key, value in seen.metadata.items()}
     assert made["cut"] == "report"
     assert made["table_count"] == len(LakeState(location.lake, NAME).tables())
-    assert [one.data["left_out"] for one in seen.metadata["tables"].records] == [""] * made["table_count"]
+    assert [record.data["left_out"] for record in seen.metadata["tables"].records] == [""] * made["table_count"]
     again = run(location, "cut", name="report")
     assert "there is a cut report already" in failure_of(again)
 
@@ -267,7 +271,7 @@ def test_the_schedule_of_regular_cuts_asks_for_a_run_that_makes_the_one_due(
     monkeypatch.setattr(time, "time", lambda: clock() + 2 * 3600)
     assert tick().skip_message == "a run was asked for"  # and goes on
     location.instance.report_run_failed(run_of_it)
-    assert [one.run_key for one in tick().run_requests] == [request.run_key]
+    assert [run_request.run_key for run_request in tick().run_requests] == [request.run_key]
     monkeypatch.setattr(time, "time", clock)
     assert tick().skip_message == "a run was asked for"
     assert defs.resolve_job_def(f"{NAME}_catch_up").execute_in_process(instance=location.instance).success
@@ -301,18 +305,18 @@ def test_the_job_forgets_rows_by_keys_that_no_event_has(
     assert "no run that forgets rows" in failure_of(forgotten(abandon=True))
     refused = forgotten(keys_variable="FORGET_THESE")
     assert "is no value of the key column" in failure_of(refused)
-    assert not any(token in str(one) for one in location.instance.all_logs(refused.run_id))
+    assert not any(token in str(event) for event in location.instance.all_logs(refused.run_id))
     assert "there is no such file" in failure_of(forgotten(keys_file=f"file://{tmp_path}/keys.csv"))
     first, *others = left()
     (tmp_path / "keys.csv").write_text(f"{first}\n")
     result = forgotten(keys_file=f"file://{tmp_path}/keys.csv", until="forever", decision="asked-for")
     assert result.success
-    (event,) = [one for one in map(materialization_of, result.all_events) if one]
+    (event,) = [materialization for materialization in map(materialization_of, result.all_events) if materialization]
     assert (event.asset_key.path[-1], event.metadata["dagster/row_count"].value) == (name.table, len(others))
-    (seen,) = [one for one in map(observation_of, result.all_events) if one]
+    (seen,) = [observation for observation in map(observation_of, result.all_events) if observation]
     figures = {key: value.value for key, value in seen.metadata.items()}
     assert "spark.local.dir" in figures["not_searched"]
-    assert {one.data["keys with rows"] for one in seen.metadata["removed"].records} == {1}
+    assert {record.data["keys with rows"] for record in seen.metadata["removed"].records} == {1}
     assert (figures["keys"], figures["complete"], figures["kept_out_by"], left()) == (1, True, "asked-for", others)
     if rebuilt:
         assert run(location, "rebuild", tables=[str(name)]).success

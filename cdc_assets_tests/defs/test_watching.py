@@ -24,7 +24,7 @@ from cdc_assets_tests.topics import Topic, topics
 
 NAME = "shop"
 JOB = f"{NAME}_catch_up"
-TOPIC = next(one for one in topics("simple") if one.case.name == "D_keys")
+TOPIC = next(topic for topic in topics("simple") if topic.case.name == "D_keys")
 
 
 class Watched:
@@ -53,9 +53,11 @@ class Watched:
         """Return the tables of the runs that a tick asks for, none for all, with their attempts."""
         result = self.tick(seconds)
         requests = (result.run_requests or []) if isinstance(result, dg.SensorResult) else []
-        configs = [one.run_config["ops"][f"{JOB}_tables"]["config"] for one in requests]
+        configs = [request.run_config["ops"][f"{JOB}_tables"]["config"] for request in requests]
         assert all(config["keep_alive"] for config in configs)
-        return [(config["tables"], one.tags["cdc/attempt"]) for config, one in zip(configs, requests, strict=True)]
+        return [
+            (config["tables"], request.tags["cdc/attempt"]) for config, request in zip(configs, requests, strict=True)
+        ]
 
     def why(self, seconds: int = 0) -> str:
         return why(self.tick(seconds))
@@ -74,12 +76,12 @@ def without(topic: Topic, kind: Kind, lines: int) -> list[dict[str, Any]]:
         if event["kind"] != kind.value
     ]
     offsets: dict[tuple[str, int], int] = {}
-    found = []
+    sent_lines = []
     for line in kept:
         place = line["topic"], line["partition"]
         offsets[place] = offsets.get(place, -1) + 1
-        found.append({**line, "offset": offsets[place]})
-    return found
+        sent_lines.append({**line, "offset": offsets[place]})
+    return sent_lines
 
 
 def marks_after(topic: Topic, lines: int, offsets: dict[Any, int]) -> list[dict[str, Any]]:
@@ -136,7 +138,9 @@ def test_marks_alone_start_no_run_and_are_landed_by_the_sensor(tmp_path: Path, i
     archive_of(marks_after(TOPIC, 60, ends), watched.feed.archive, "2.jsonl")
     result = watched.tick()
     assert isinstance(result, dg.SensorResult)
-    assert [one.run_config["ops"][f"{JOB}_tables"]["config"]["tables"] for one in result.run_requests or []] == [[]]
+    assert [
+        run_request.run_config["ops"][f"{JOB}_tables"]["config"]["tables"] for run_request in result.run_requests or []
+    ] == [[]]
     with watched.source.pipeline(S3Credentials()) as pipeline:
         assert pipeline.source.fence() > 0
         assert pipeline.landing is not None
@@ -203,7 +207,7 @@ def test_the_landing_stands_between_topics_and_ddl_and_lands_by_itself(
     assert event.metadata["messages_behind"].value == 0
     offsets = event.metadata["offsets"]
     assert isinstance(offsets, dg.TableMetadataValue)
-    landed = {one.data["partition"]: one.data["landed to"] for one in offsets.records}
+    landed = {record.data["partition"]: record.data["landed to"] for record in offsets.records}
     assert landed == {
         f"{line['topic']}[{line['partition']}]": line["offset"] + 1 for line in sorted(TOPIC.lines, key=_offset)
     }

@@ -60,7 +60,7 @@ BY_ID = {
     "5": record(FIELDS),
     "6": record([*FIELDS, *EXTENSION, {"name": "_tidb_corrupted", "type": "boolean"}]),
 }
-OPTIONS = MessageOptions(protocol="avro", registry={name: json.dumps(one) for name, one in BY_ID.items()})
+OPTIONS = MessageOptions(protocol="avro", registry={name: json.dumps(document) for name, document in BY_ID.items()})
 
 
 def encoded(schema_id: str, row: dict[str, Any], head: bytes | None = None) -> bytes:
@@ -85,7 +85,7 @@ def test_a_row_is_an_insert_and_a_tombstone_a_delete_by_its_key() -> None:
     changes = decoded((KEY, encoded("2", row(-1, "b,c"))), (KEY, None)).changes
     assert changes.column(OP).to_pylist() == [Op.INSERT, Op.DELETE_KEY]
     assert changes.column(COMMIT_TS).to_pylist() == [7, None]
-    assert [str(one) for one in changes.column("id").to_pylist()] == [str(2**64 - 1)] * 2
+    assert [str(value) for value in changes.column("id").to_pylist()] == [str(2**64 - 1)] * 2
     assert changes.column("e").to_pylist() == ["b,c", None]
 
 
@@ -99,9 +99,9 @@ def test_images_before_make_updates_and_deletes_whole() -> None:
 
 
 def test_a_row_whose_checksum_does_not_fit_is_rejected_as_ticdc_says_so() -> None:
-    found = decoded(*((KEY, encoded("6", row(at, _tidb_corrupted=at == 1))) for at in range(2)))
-    (reject,) = found.rejects
-    assert ([int(one) for one in found.changes.column("id").to_pylist()], reject.line) == ([0], 2)
+    decoded_rows = decoded(*((KEY, encoded("6", row(at, _tidb_corrupted=at == 1))) for at in range(2)))
+    (reject,) = decoded_rows.rejects
+    assert ([int(value) for value in decoded_rows.changes.column("id").to_pylist()], reject.line) == ([0], 2)
     assert "corruption-handle-level" in reject.reason
 
 
@@ -126,8 +126,8 @@ def test_many_rows_that_glue_frames_are_read_as_any_others() -> None:
     batch = messages_of([(KEY, encoded(name, row(number), head)) for number in range(40)])
     spoken = classify(batch, OPTIONS)
     assert spoken.column("shape").unique().to_pylist() == [f"1/{name}"]
-    found = decode(rows_of(batch, spoken), "p", TABLE, SCHEMA, OPTIONS).changes
-    assert [str(one) for one in found.column("id").to_pylist()] == [str(number) for number in range(40)]
+    changes = decode(rows_of(batch, spoken), "p", TABLE, SCHEMA, OPTIONS).changes
+    assert [str(value) for value in changes.column("id").to_pylist()] == [str(number) for number in range(40)]
 
 
 def test_markers_name_no_schema_and_a_record_without_key_does() -> None:
@@ -138,7 +138,10 @@ def test_markers_name_no_schema_and_a_record_without_key_does() -> None:
 
 def test_a_row_without_key_is_bad_and_names_its_table() -> None:
     row_, delete = classify(messages_of([(None, encoded("2", row(1))), (None, None)]), OPTIONS).to_pylist()
-    assert [(one["kind"], one["table"]) for one in (row_, delete)] == [(Kind.BAD.value, "_1_t"), (Kind.BAD.value, None)]
+    assert [(message["kind"], message["table"]) for message in (row_, delete)] == [
+        (Kind.BAD.value, "_1_t"),
+        (Kind.BAD.value, None),
+    ]
     assert "without primary key" in row_["reason"]
 
 
@@ -146,7 +149,7 @@ def test_markers_are_ddl_and_marks() -> None:
     ddl = b'\1{"query":"DROP TABLE t","type":4,"schema":"s","table":"t","commitTs":5}'
     mark = bytes.fromhex("02067504bb6dd400ac")
     spoken = classify(messages_of([(None, ddl), (None, mark)]), OPTIONS).to_pylist()
-    assert [(one["kind"], one["commit_ts"], one["query"]) for one in spoken] == [
+    assert [(message["kind"], message["commit_ts"], message["query"]) for message in spoken] == [
         ("ddl", 5, "DROP TABLE t"),
         ("resolved", 465283339550720172, None),
     ]
@@ -179,8 +182,8 @@ def test_no_bytes_break_the_reader(data: bytes) -> None:
         batch = messages_of([message])
         spoken = classify(batch, OPTIONS)
         assert spoken.num_rows == 1
-        found = decode(rows_of(batch, spoken), "p", TABLE, SCHEMA, OPTIONS)
-        assert found.changes.num_rows + len(found.rejects) >= rows_of(batch, spoken).num_rows
+        decoded_rows = decode(rows_of(batch, spoken), "p", TABLE, SCHEMA, OPTIONS)
+        assert decoded_rows.changes.num_rows + len(decoded_rows.rejects) >= rows_of(batch, spoken).num_rows
         schemas(batch, OPTIONS)
 
 
@@ -194,15 +197,15 @@ def test_no_bytes_break_the_reader(data: bytes) -> None:
 def test_a_row_that_does_not_fit_is_rejected_with_its_bytes(value: bytes, says: str) -> None:
     batch = messages_of([(KEY, value)])
     less = TableSchema(SCHEMA.columns[:2], ("id",))
-    found = decode(rows_of(batch, classify(batch, OPTIONS)), "p", TABLE, less, OPTIONS)
-    assert says in found.rejects[0].reason
-    assert found.rejects[0].raw == value
+    decoded_rows = decode(rows_of(batch, classify(batch, OPTIONS)), "p", TABLE, less, OPTIONS)
+    assert says in decoded_rows.rejects[0].reason
+    assert decoded_rows.rejects[0].raw == value
 
 
 def test_a_row_of_another_table_is_rejected() -> None:
     batch = messages_of([(KEY, encoded("2", row(1)))])
-    found = decode(rows_of(batch, classify(batch, OPTIONS)), "p", TableId("my db", "u"), SCHEMA, OPTIONS)
-    assert "it is a row of my_db._1_t, not of my db.u" in found.rejects[0].reason
+    decoded_rows = decode(rows_of(batch, classify(batch, OPTIONS)), "p", TableId("my db", "u"), SCHEMA, OPTIONS)
+    assert "it is a row of my_db._1_t, not of my db.u" in decoded_rows.rejects[0].reason
 
 
 def test_registered_schemas_give_columns_and_key_and_what_is_doubtful() -> None:
@@ -213,7 +216,7 @@ def test_registered_schemas_give_columns_and_key_and_what_is_doubtful() -> None:
         Column("d_1", "DECIMAL", False, 38, 2),
         Column("e", "SET", elems=("a", "b,c")),
     )
-    assert any("collations" in one for one in event.approximate)
+    assert any("collations" in sentence for sentence in event.approximate)
 
 
 @pytest.mark.parametrize(("name", "expected"), [("a-b", "a_b"), ("123", "_123"), ("表格", "__"), ("my db", "my_db")])
@@ -255,7 +258,7 @@ _wide_rows = st.fixed_dictionaries(
         "f": st.none() | st.floats(allow_nan=False),
         "b": st.none() | st.binary(max_size=20),
         "n": st.integers(-(2**31), 2**31 - 1),
-        "t": st.none() | st.integers(0, 4095).map(lambda one: one.to_bytes(2, "big")),
+        "t": st.none() | st.integers(0, 4095).map(lambda number: number.to_bytes(2, "big")),
         "_tidb_op": st.sampled_from(["c", "u", "d"]),
         "_tidb_commit_ts": st.integers(0, 2**62),
     }
@@ -276,16 +279,16 @@ def _wide_message(row: dict[str, Any], damage: Any) -> tuple[bytes, bytes | None
 
 @given(st.lists(st.tuples(_wide_rows, _damage), min_size=1, max_size=8))
 def test_records_read_side_by_side_are_those_read_one_by_one(rows: list[tuple[dict[str, Any], Any]]) -> None:
-    batch = messages_of([_wide_message(*one) for one in rows])
-    found = []
+    batch = messages_of([_wide_message(*wide_row) for wide_row in rows])
+    results = []
     for few in (1, 1 << 30):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(avro_records, "_FEW", few)
             spoken = classify(batch, _MANY)
-            asked = rows_of(batch, spoken, TableId("my_db", "_1_t"))
-            made = decode(asked, "p", TableId("my_db", "_1_t"), _COLUMNS, _MANY)
-            found.append((spoken.to_pylist(), made.changes.to_pylist(), made.rejects, dict(made.notes)))
-    assert found[0] == found[1]
+            table_rows = rows_of(batch, spoken, TableId("my_db", "_1_t"))
+            made = decode(table_rows, "p", TableId("my_db", "_1_t"), _COLUMNS, _MANY)
+            results.append((spoken.to_pylist(), made.changes.to_pylist(), made.rejects, dict(made.notes)))
+    assert results[0] == results[1]
 
 
 # --- schemas of any content -------------------------------------------------------------------------------------------
@@ -312,9 +315,9 @@ def test_defaults_of_registered_schemas_are_not_checked(count: int) -> None:
     spoken = classify(batch, options)
     assert spoken.column("kind").to_pylist() == ["row"] * count
     [event] = schemas(batch, options)
-    found = decode(rows_of(batch, spoken), "p", TABLE, event.schema, options)
-    assert found.rejects == ()
-    read = {name: found.changes.column(name).to_pylist() for name in values if name != "id"}
+    decoded_rows = decode(rows_of(batch, spoken), "p", TABLE, event.schema, options)
+    assert decoded_rows.rejects == ()
+    read = {name: decoded_rows.changes.column(name).to_pylist() for name in values if name != "id"}
     assert read == {name: [value] * count for name, value in values.items() if name != "id"}
 
 
@@ -357,8 +360,8 @@ def test_a_schema_of_any_content_holds_its_own_messages_only(data: st.DataObject
         assert line["kind"] != Kind.BAD.value or (line["schema"], line["table"]) == ("my_db", "_1_t")
     schemas(batch, options)
     own = spoken.filter(pc.equal(spoken.column("table"), "_1_t"))
-    found = decode(rows_of(batch, own), "p", TABLE, SCHEMA, options)
-    assert 1 in found.changes.column(LINE).to_pylist()
+    decoded_rows = decode(rows_of(batch, own), "p", TABLE, SCHEMA, options)
+    assert 1 in decoded_rows.changes.column(LINE).to_pylist()
 
 
 def test_a_record_that_was_cut_off_is_told_alike_whenever_it_is_read() -> None:

@@ -43,8 +43,8 @@ def torn(rng: random.Random, key: bytes | None, value: bytes | None) -> tuple[by
 
 
 def lines(spoken: pa.RecordBatch, message: int) -> list[dict[str, Any]]:
-    found = [one for one in spoken.to_pylist() if one["message"] == message]
-    return [{name: value for name, value in one.items() if name != "message"} for one in found]
+    messages = [spoken_message for spoken_message in spoken.to_pylist() if spoken_message["message"] == message]
+    return [{name: value for name, value in message.items() if name != "message"} for message in messages]
 
 
 @pytest.mark.parametrize(
@@ -68,25 +68,30 @@ def test_no_mutation_of_a_message_raises_or_touches_its_neighbour(topic: Topic) 
         topic.format.schemas(messages, topic.options)
         assert set(spoken.column("message").to_pylist()) == set(range(21))
         assert lines(spoken, 20) == lines(topic.spoken, at)
-        for table in {TableId(one["schema"], one["table"]) for one in spoken.to_pylist() if one["kind"] == "row"}:
+        for table in {
+            TableId(message["schema"], message["table"]) for message in spoken.to_pylist() if message["kind"] == "row"
+        }:
             schema = topic.schema_of(table) if table in schemas else KEYED
             rows = rows_of(messages, spoken, table)
             try:
-                found = topic.format.decode(rows, "landed", table, schema, topic.options)
+                decoded_rows = topic.format.decode(rows, "landed", table, schema, topic.options)
             except CdcError:
                 continue
             count = pa.compute.sum(pa.compute.list_value_length(rows.column("ordinals"))).as_py()
-            seen = {*found.changes.column("_cdc_line").to_pylist(), *(reject.line for reject in found.rejects)}
+            seen = {
+                *decoded_rows.changes.column("_cdc_line").to_pylist(),
+                *(reject.line for reject in decoded_rows.rejects),
+            }
             assert seen == set(range(1, count + 1))
 
 
 @pytest.mark.parametrize("protocol", sorted({topic.options.protocol for topic in TOPICS}))
 def test_an_empty_batch_says_nothing(protocol: str) -> None:
-    topic = next(one for one in TOPICS if one.options.protocol == protocol)
+    topic = next(topic for topic in TOPICS if topic.options.protocol == protocol)
     nothing = topic.messages.slice(0, 0)
     spoken = topic.format.classify(nothing, topic.options)
     assert spoken.num_rows == 0
     assert topic.format.schemas(nothing, topic.options) == ()
-    found = topic.format.decode(rows_of(nothing, spoken), "landed", TableId("a", "b"), KEYED, topic.options)
-    assert found.changes.num_rows == 0
-    assert found.changes.column_names == ["_cdc_op", "_cdc_commit_ts", "_cdc_line", "id", "name"]
+    decoded_rows = topic.format.decode(rows_of(nothing, spoken), "landed", TableId("a", "b"), KEYED, topic.options)
+    assert decoded_rows.changes.num_rows == 0
+    assert decoded_rows.changes.column_names == ["_cdc_op", "_cdc_commit_ts", "_cdc_line", "id", "name"]

@@ -65,17 +65,22 @@ def read_whole(values: pa.BinaryArray, options: MessageOptions) -> list[dict[str
 
 def spoken_of(values: pa.BinaryArray, options: MessageOptions) -> list[dict[str, Any]]:
     batch = pa.RecordBatch.from_arrays([pa.nulls(len(values), pa.binary()), values], ["key", "value"])
-    found: list[dict[str, Any]] = classify(batch, options).to_pylist()
-    return found
+    spoken_messages: list[dict[str, Any]] = classify(batch, options).to_pylist()
+    return spoken_messages
 
 
 @given(st.lists(damaged(), max_size=12), st.booleans())
-def test_what_is_read_by_its_ends_is_what_the_whole_message_says(found: list[bytes | None], extended: bool) -> None:
-    options, values = BY_EXTENSION[extended], pa.array(found, pa.binary())
+def test_what_is_read_by_its_ends_is_what_the_whole_message_says(
+    raw_messages: list[bytes | None], extended: bool
+) -> None:
+    options, values = BY_EXTENSION[extended], pa.array(raw_messages, pa.binary())
     ends = read_ends(values, extended)
     by_ends, whole = spoken_of(values, options), read_whole(values, options)
-    for mine, theirs in zip(by_ends, whole, strict=True):
-        assert mine == theirs or (mine["message"] in ends.places and theirs["kind"] == "bad"), (mine, theirs)
+    for spoken_message, theirs in zip(by_ends, whole, strict=True):
+        assert spoken_message == theirs or (spoken_message["message"] in ends.places and theirs["kind"] == "bad"), (
+            spoken_message,
+            theirs,
+        )
 
 
 @pytest.mark.parametrize("shift", [0, 3])
@@ -94,4 +99,4 @@ def test_recorded_rows_speak_of_what_a_parser_finds(topic: Topic) -> None:
     values = topic.messages.column("value")
     assert spoken == read_whole(values, topic.options)
     ends = read_ends(values, topic.options.enable_tidb_extension)
-    assert len(ends.places) == sum(one["kind"] == "row" for one in spoken)
+    assert len(ends.places) == sum(spoken_message["kind"] == "row" for spoken_message in spoken)

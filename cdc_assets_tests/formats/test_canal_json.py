@@ -63,7 +63,7 @@ def encode(
     if commit_ts is not None:
         record["_tidb"] = {"commitTs": commit_ts}
     text = json.dumps(record | more, ensure_ascii=False, separators=(",", ":"))
-    return re.sub("[<>&\u2028]", lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+    return re.sub("[<>&\u2028]", lambda match: f"\\u{ord(match[0]):04x}", text).encode()
 
 
 def file_of(*records: bytes, end: bytes = b"\r\n") -> bytes:
@@ -87,19 +87,19 @@ NULL_TEXTS = [("VARCHAR", "null"), ("LONGTEXT", "null"), ("VARBINARY", b"null"),
 def test_a_null_in_a_text_column_that_has_none_is_the_text(kind: str, expected: Any) -> None:
     may_be, never = Column("m", kind), Column("n", kind, nullable=False)
     data = file_of(encode("UPDATE", {"id": "1", "m": None, "n": None}, {"id": "1", "m": None, "n": None}))
-    found = read(data, TableSchema((ID, may_be, never), ("id",)))
-    assert images(found, "m", "n") == [(Op.DELETE, None, expected), (Op.INSERT, None, expected)]
-    assert found.notes == {("n", TEXT_NULL): 2}
+    decoded_rows = read(data, TableSchema((ID, may_be, never), ("id",)))
+    assert images(decoded_rows, "m", "n") == [(Op.DELETE, None, expected), (Op.INSERT, None, expected)]
+    assert decoded_rows.notes == {("n", TEXT_NULL): 2}
     key = TableSchema((replace(never, is_pk=True),), ("n",))
-    found = read(file_of(encode(data={"n": None})), key)
-    assert (images(found, "n"), found.notes) == ([(Op.INSERT, expected)], {})
+    decoded_rows = read(file_of(encode(data={"n": None})), key)
+    assert (images(decoded_rows, "n"), decoded_rows.notes) == ([(Op.INSERT, expected)], {})
 
 
 def test_a_null_is_no_number() -> None:
-    found = read(
+    decoded_rows = read(
         file_of(encode(data={"id": "1", "n": None})), TableSchema((ID, Column("n", "INT", nullable=False)), ("id",))
     )
-    assert images(found, "n") == [(Op.INSERT, None)]
+    assert images(decoded_rows, "n") == [(Op.INSERT, None)]
 
 
 def test_a_column_of_the_row_before_alone_is_not_read() -> None:
@@ -199,10 +199,10 @@ def test_what_the_rules_write_is_read_back_as_it_was(history: Any, end: str, par
         records.append(encode(kind, after, before))
     options = replace(EXTENDED, terminator=end, only_output_updated_columns=partial)
     decoded = read(file_of(*records, end=end.encode()), schema, options)
-    found = [(row[OP], row[LINE], row) for row in decoded.changes.to_pylist()]
+    changes = [(row[OP], row[LINE], row) for row in decoded.changes.to_pylist()]
     assert not decoded.rejects
     assert decoded.tail is None
-    assert found == [(op, line, row | {OP: op, COMMIT_TS: TSO, LINE: line}) for op, line, row in expected(events)]
+    assert changes == [(op, line, row | {OP: op, COMMIT_TS: TSO, LINE: line}) for op, line, row in expected(events)]
     assert decoded.changes.schema.field("id").type == arrow_schema(schema).field("id").type
 
 
@@ -317,13 +317,13 @@ MEMBERS = TableSchema((ID, replace(STATUS, elems=None), replace(FLAGS, elems=Non
 
 
 def test_members_are_read_from_the_compatible_type_of_each_record() -> None:
-    one = encode(
+    record = encode(
         data={"id": "1", "status": "2", "flags": "5"}, types={"status": "enum('a','d''e')", "flags": "set('x','y','z')"}
     )
-    two = encode(
+    other_record = encode(
         data={"id": "2", "status": "2", "flags": "0"}, types={"status": "enum('a','f')", "flags": "set('x','y')"}
     )
-    assert images(read(file_of(one, two), MEMBERS), "status", "flags") == [
+    assert images(read(file_of(record, other_record), MEMBERS), "status", "flags") == [
         (Op.INSERT, "d'e", "x,z"),
         (Op.INSERT, "f", ""),
     ]

@@ -53,10 +53,16 @@ def outcome(
         for module, name, value in patches:
             stack.enter_context(patch.object(module, name, value))
         try:
-            found: Decoded = read(data, schema, options)
+            decoded_rows: Decoded = read(data, schema, options)
         except MalformedData as error:
             return error.message
-    return found.changes.to_pylist(), found.changes.schema, found.rejects, found.tail, found.notes
+    return (
+        decoded_rows.changes.to_pylist(),
+        decoded_rows.changes.schema,
+        decoded_rows.rejects,
+        decoded_rows.tail,
+        decoded_rows.notes,
+    )
 
 
 @st.composite
@@ -133,8 +139,8 @@ def test_shapes_and_parsers_agree_on_files_whose_bytes_were_changed(data: st.Dat
 
 def test_a_record_of_another_shape_keeps_its_place() -> None:
     odd = encode(data={"id": "7", "name": 'a "quoted" text'})
-    found = read(file_of(RECORDS[0], odd, RECORDS[1], odd))
-    assert images(found, LINE, "id") == [
+    decoded_rows = read(file_of(RECORDS[0], odd, RECORDS[1], odd))
+    assert images(decoded_rows, LINE, "id") == [
         (Op.INSERT, 1, 1),
         (Op.INSERT, 2, 7),
         (Op.DELETE, 3, 1),
@@ -147,9 +153,9 @@ def test_a_record_of_another_shape_keeps_its_place() -> None:
 def test_what_is_wrong_in_one_record_is_reported_with_its_line(place: int) -> None:
     records = list(RECORDS)
     records[place] = records[place].replace(b'"data":[{"id":"', b'"data":[{"id":"x')
-    found = read(file_of(*records))
-    assert [reject.line for reject in found.rejects] == [place + 1]
-    assert place + 1 not in found.changes.column(LINE).to_pylist()
+    decoded_rows = read(file_of(*records))
+    assert [reject.line for reject in decoded_rows.rejects] == [place + 1]
+    assert place + 1 not in decoded_rows.changes.column(LINE).to_pylist()
 
 
 LONG = ("C_ddl_tables", "E_partitions", "G_redelivery", "H_bank", "K_big_txn", "L_crash")

@@ -18,10 +18,10 @@ def test_notes_count_values_of_changes_and_none_of_rows_that_are_refused() -> No
     faults = Faults("landed", lambda line: b"raw of %d" % line)
     images = Images.alone(np.array([1, 2, 3]), np.ones(3, np.int8), np.array([5, -1, 7]))
     options = MessageOptions(protocol="simple")
-    found = changes_of(images, lambda column: Cells(VALUES[column.name]), SCHEMA, options, faults)
-    assert found.changes.column("id").to_pylist() == [1, 2]
-    assert found.changes.column(COMMIT_TS).to_pylist() == [5, None]
-    assert found.notes == {("d", ZERO_DATE): 1}
-    assert [(one.line, one.raw, one.reason, one.commit_ts) for one in found.rejects] == [
+    decoded_rows = changes_of(images, lambda column: Cells(VALUES[column.name]), SCHEMA, options, faults)
+    assert decoded_rows.changes.column("id").to_pylist() == [1, 2]
+    assert decoded_rows.changes.column(COMMIT_TS).to_pylist() == [5, None]
+    assert decoded_rows.notes == {("d", ZERO_DATE): 1}
+    assert [(reject.line, reject.raw, reject.reason, reject.commit_ts) for reject in decoded_rows.rejects] == [
         (3, b"raw of 3", '"x" is not INT', 7)
     ]

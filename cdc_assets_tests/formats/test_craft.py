@@ -47,8 +47,8 @@ FLOAT_THEN_INT = (
 
 
 def said(*values: bytes | None) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = classify(messages_of([(None, value) for value in values]), OPTIONS).to_pylist()
-    return found
+    messages: list[dict[str, Any]] = classify(messages_of([(None, value) for value in values]), OPTIONS).to_pylist()
+    return messages
 
 
 def decoded(schema: TableSchema, *values: bytes, table: TableId = T, options: MessageOptions = OPTIONS) -> Decoded:
@@ -56,9 +56,9 @@ def decoded(schema: TableSchema, *values: bytes, table: TableId = T, options: Me
     return decode(rows_of(messages, classify(messages, options), table), "landed", table, schema, options)
 
 
-def changes(found: Decoded) -> list[tuple[Any, ...]]:
-    assert found.rejects == ()
-    return [tuple(row.values()) for row in found.changes.to_pylist()]
+def changes(decoded_rows: Decoded) -> list[tuple[Any, ...]]:
+    assert decoded_rows.rejects == ()
+    return [tuple(row.values()) for row in decoded_rows.changes.to_pylist()]
 
 
 # --- what messages speak of -------------------------------------------------------------------------------------------
@@ -73,8 +73,12 @@ def changes(found: Decoded) -> list[tuple[Any, ...]]:
     ],
 )
 def test_a_mark_has_its_commit_ts(raw: str, commit_ts: int) -> None:
-    [one] = said(bytes.fromhex(raw))
-    assert (one["kind"], one["commit_ts"], one["table"]) == ("resolved", commit_ts, None)
+    [spoken_message] = said(bytes.fromhex(raw))
+    assert (spoken_message["kind"], spoken_message["commit_ts"], spoken_message["table"]) == (
+        "resolved",
+        commit_ts,
+        None,
+    )
 
 
 def test_a_ddl_has_its_text_and_action() -> None:
@@ -99,18 +103,20 @@ def test_a_message_of_two_tables_has_a_line_for_each() -> None:
 
 def test_what_is_no_message_is_bad_and_says_why() -> None:
     sound = bytes.fromhex(FOUR)
-    found = said(None, b"", b"{}", sound[:-1], sound, b"\x02" + sound[1:])
-    assert [one["kind"] for one in found] == ["bad"] * 4 + ["row", "row", "bad"]
+    messages = said(None, b"", b"{}", sound[:-1], sound, b"\x02" + sound[1:])
+    assert [spoken_message["kind"] for spoken_message in messages] == ["bad"] * 4 + ["row", "row", "bad"]
     assert all(
-        one["reason"].startswith("it is not a message of the protocol Craft: ") for one in found if one["reason"]
+        spoken_message["reason"].startswith("it is not a message of the protocol Craft: ")
+        for spoken_message in messages
+        if spoken_message["reason"]
     )
 
 
 def test_a_message_of_empty_tables_is_refused_at_once() -> None:
     tables = bytes(1 << 20)
     begun = time.process_time()
-    [one] = said(b"\x01" + tables + uvarint(len(tables) - 1)[::-1])
-    assert one["kind"] == "bad"
+    [spoken_message] = said(b"\x01" + tables + uvarint(len(tables) - 1)[::-1])
+    assert spoken_message["kind"] == "bad"
     assert time.process_time() - begun < 20
 
 
@@ -118,9 +124,9 @@ def test_a_message_of_empty_tables_is_refused_at_once() -> None:
 
 
 def test_insert_update_and_delete() -> None:
-    found = changes(decoded(KEYED, bytes.fromhex(FOUR)))
+    change_rows = changes(decoded(KEYED, bytes.fromhex(FOUR)))
     ts = 433305438660591626
-    assert found == [
+    assert change_rows == [
         (Op.INSERT, ts, 1, 1, "new"),
         (Op.DELETE, ts + 1, 2, 1, "old"),
         (Op.INSERT, ts + 1, 2, 1, "new"),
@@ -129,15 +135,15 @@ def test_insert_update_and_delete() -> None:
 
 
 def test_commit_ts_may_step_back_in_a_message() -> None:
-    found = decoded(KEYED, bytes.fromhex(BACK))
-    assert found.changes.column(COMMIT_TS).to_pylist() == [433305438660591629, 433305438660591626]
+    decoded_rows = decoded(KEYED, bytes.fromhex(BACK))
+    assert decoded_rows.changes.column(COMMIT_TS).to_pylist() == [433305438660591629, 433305438660591626]
 
 
 def test_a_delete_may_bring_its_key_only() -> None:
     raw = bytes.fromhex("018f80f0f482a0da810601010002020104030a02020304010274657374746964021a03010e010e07")
     options = MessageOptions(protocol="craft", delete_only_output_handle_key_columns=True)
-    found = decoded(KEYED, raw, options=options)
-    assert changes(found) == [(Op.DELETE_KEY, 433305438660591631, 1, 1, None)]
+    decoded_rows = decoded(KEYED, raw, options=options)
+    assert changes(decoded_rows) == [(Op.DELETE_KEY, 433305438660591631, 1, 1, None)]
     full = message([Row(9, "test", "t", None, [Cell("id", 3, 11, 2), Cell("name", 15, 64, b"x")])])
     [reject] = decoded(KEYED, raw, full).rejects
     assert "delete-only-output-handle-key-columns" in reject.reason
@@ -158,9 +164,9 @@ def test_every_type_of_the_vector() -> None:
         "bi": {"precision": 8},
     }
     columns = tuple(Column(name, kind, **special.get(name, {})) for name, kind in kinds.items())  # type: ignore[arg-type]
-    found = decoded(TableSchema(columns, ("yd",)), bytes.fromhex(ALL_TYPES))
-    assert found.rejects == ()
-    row = {name: str(value) for name, value in found.changes.to_pylist()[0].items() if not name.startswith("_")}
+    decoded_rows = decoded(TableSchema(columns, ("yd",)), bytes.fromhex(ALL_TYPES))
+    assert decoded_rows.rejects == ()
+    row = {name: str(value) for name, value in decoded_rows.changes.to_pylist()[0].items() if not name.startswith("_")}
     assert row == {
         "yd": "1", "tu": "255", "ti": "-128", "bu": "18446744073709551615", "f": "None", "d": "-2.25",
         "dec": "123.450", "ct": "2023-11-30 12:34:56.123456", "da": "2023-11-30", "tm": "-12:34:56",
@@ -168,7 +174,7 @@ def test_every_type_of_the_vector() -> None:
         "bl": "b'\\x01\\x02'", "js": '{"a": 1}', "en": "b", "st": "x,y", "bi": "81", "nu": "None", "em": "",
         "vec": "[1.0, 2.0]",
     }  # fmt: skip
-    assert found.notes == {("f", LOST_FLOAT): 1}
+    assert decoded_rows.notes == {("f", LOST_FLOAT): 1}
 
 
 FLOATS = TableSchema((Column("f", "FLOAT"), Column("n", "INT", nullable=False)), ("n",))
@@ -181,16 +187,22 @@ def test_a_float_is_read_only_where_nothing_may_have_overwritten_it() -> None:
     before = decoded(TableSchema((Column("id", "INT"), f, n), ("id",)), bytes.fromhex(FLOAT_THEN_INT))
     assert before.changes.column("f").to_pylist() == [None]
     images = overwritten([[Cell("n", 3, 11, n), Cell("f", 4, 64, 1.5)] for n in (1, 2)])
-    found = decoded(FLOATS, message([Row(1, "test", "t", image) for image in images]))
-    assert found.changes.column("f").to_pylist() == [None, 1.5]
-    assert found.notes == {("f", LOST_FLOAT): 1}
+    decoded_rows = decoded(FLOATS, message([Row(1, "test", "t", image) for image in images]))
+    assert decoded_rows.changes.column("f").to_pylist() == [None, 1.5]
+    assert decoded_rows.notes == {("f", LOST_FLOAT): 1}
 
 
 def test_a_float_of_a_writer_that_overwrites_nothing_is_whole_unless_it_looks_overwritten() -> None:
     rows = [(1, 1.5), (7, 1.5), (0, 1.5), (3, 2.0), (4, 0.0)]
     whole = message([Row(1, "test", "t", [Cell("n", 3, 11, n), Cell("f", 4, 64, f)]) for n, f in rows])
-    found = decoded(FLOATS, whole)
-    assert found.changes.column("f").to_pylist() == [1.5, None, 1.5, 2.0, 0.0]  # the 0 behind 1.5 is its next byte
+    decoded_rows = decoded(FLOATS, whole)
+    assert decoded_rows.changes.column("f").to_pylist() == [
+        1.5,
+        None,
+        1.5,
+        2.0,
+        0.0,
+    ]  # the 0 behind 1.5 is its next byte
 
 
 @given(
@@ -213,12 +225,12 @@ def test_no_float_is_ever_wrong(rows: list[tuple[int, float | None, float | None
         [Cell(column.name, *kind, cell) for column, kind, cell in zip(columns, types, row, strict=True)] for row in rows
     ]
     raw = message([Row(1, "test", "t", image) for image in overwritten(images, size)])
-    found = decoded(TableSchema(columns), raw).changes
+    decoded_changes = decoded(TableSchema(columns), raw).changes
     for name, sent in (("f", [row[1] for row in rows]), ("g", [row[3] for row in rows])):
-        read = found.column(name).to_pylist()
+        read = decoded_changes.column(name).to_pylist()
         assert all(value is None or value == true for value, true in zip(read, sent, strict=True))
-    assert found.column("g")[-1].as_py() == rows[-1][3]  # no number follows
-    assert found.column("d").to_pylist() == [row[2] for row in rows]
+    assert decoded_changes.column("g")[-1].as_py() == rows[-1][3]  # no number follows
+    assert decoded_changes.column("d").to_pylist() == [row[2] for row in rows]
 
 
 def keyed(number: int, name: bytes) -> list[Cell]:
@@ -247,16 +259,16 @@ def test_a_value_that_the_schema_cannot_hold_is_a_reject_of_its_row_alone() -> N
         Row(5, "test", "t", [Cell("id", 8, 11, 1 << 40), Cell("name", 15, 64, b"x")]),
         Row(6, "test", "t", [Cell("id", 3, 11, 6), Cell("name", 15, 64, b"\xff")]),
     ]
-    found = decoded(KEYED, message(rows))
-    assert found.changes.column(LINE).to_pylist() == [2, 6]
-    assert [(reject.line, reject.column) for reject in found.rejects] == [
+    decoded_rows = decoded(KEYED, message(rows))
+    assert decoded_rows.changes.column(LINE).to_pylist() == [2, 6]
+    assert [(reject.line, reject.column) for reject in decoded_rows.rejects] == [
         (1, "name"),
         (3, "more"),
         (4, "id"),
         (5, "id"),
     ]
-    assert "DATE" in found.rejects[0].reason
-    assert found.changes.column("name").to_pylist() == ["x", "\ufffd"]
+    assert "DATE" in decoded_rows.rejects[0].reason
+    assert decoded_rows.changes.column("name").to_pylist() == ["x", "\ufffd"]
 
 
 def test_a_line_leads_back_to_its_message() -> None:
@@ -290,8 +302,8 @@ def test_deletes_of_their_key_only_show_no_columns() -> None:
     rows = [Row(5, "test", "t", None, [key]), Row(6, "test", "t", [key, Cell("b", 254, 65, b"x")])]
     of_keys = replace(OPTIONS, delete_only_output_handle_key_columns=True)
     sent = messages_of([(None, message(rows))])
-    assert [[c.name for c in one.schema.columns] for one in schemas(sent, of_keys)] == [["a", "b"]]
-    assert [one.version for one in schemas(sent, OPTIONS)] == [5, 6]
+    assert [[c.name for c in schema_event.schema.columns] for schema_event in schemas(sent, of_keys)] == [["a", "b"]]
+    assert [schema_event.version for schema_event in schemas(sent, OPTIONS)] == [5, 6]
 
 
 # --- round trips ------------------------------------------------------------------------------------------------------
@@ -340,13 +352,13 @@ def test_what_is_written_is_read_again(sent: list[list[Row]]) -> None:
     spoken = classify(messages, OPTIONS)
     for name in ("t", "u", "表格"):
         table = TableId("test", name)
-        found = decode(rows_of(messages, spoken, table), "landed", table, WIDE, OPTIONS)
+        decoded_rows = decode(rows_of(messages, spoken, table), "landed", table, WIDE, OPTIONS)
         wanted: list[tuple[Any, ...]] = []
         # where the commit-ts steps back in a message, its rows are told of in two lines
-        mine = [row for rows in sent for row in rows if row.table == name]
-        for line, row in enumerate(mine, 1):
+        table_rows = [row for rows in sent for row in rows if row.table == name]
+        for line, row in enumerate(table_rows, 1):
             for op, cells in ((Op.DELETE, row.old), (Op.INSERT, row.new)):
                 if cells is not None:
                     values = [c.value.decode() if isinstance(c.value, bytes) else c.value for c in cells]
                     wanted.append((int(op), row.ts, line, *values))
-        assert changes(found) == wanted
+        assert changes(decoded_rows) == wanted

@@ -41,9 +41,9 @@ def read(
     return decode(raw, "shop/orders/9/CDC1.csv", table, schema, options)
 
 
-def rows(found: Decoded, *names: str) -> list[Any]:
+def rows(decoded_rows: Decoded, *names: str) -> list[Any]:
     """The changes as tuples of the named columns, or as bare values of one."""
-    columns = [found.changes.column(name).to_pylist() for name in names]
+    columns = [decoded_rows.changes.column(name).to_pylist() for name in names]
     return columns[0] if len(names) == 1 else list(zip(*columns, strict=True))
 
 
@@ -96,9 +96,9 @@ QUOTED = st.builds(
 @example(replace(PLAIN, delimiter="||", null="|"), [("|", None), (None, "||")])
 def test_with_quotes_every_text_comes_back(options: CsvOptions, pairs: list[tuple[str | None, str | None]]) -> None:
     data = b"".join(record(("I", "orders", "shop", 7, n, a, b), options) for n, (a, b) in enumerate(pairs))
-    found = read(data, options, TWO)
-    assert rows(found, "id", "a", "b") == [(n, a, b) for n, (a, b) in enumerate(pairs)]
-    assert (found.rejects, found.tail) == ((), None)
+    decoded_rows = read(data, options, TWO)
+    assert rows(decoded_rows, "id", "a", "b") == [(n, a, b) for n, (a, b) in enumerate(pairs)]
+    assert (decoded_rows.rejects, decoded_rows.tail) == ((), None)
 
 
 BARE = st.builds(
@@ -122,8 +122,8 @@ def unmistakable(text: str | None, options: CsvOptions) -> bool:
 def test_without_quotes_every_text_comes_back(options: CsvOptions, pairs: list[tuple[str | None, str | None]]) -> None:
     kept = [pair for pair in pairs if all(unmistakable(text, options) for text in pair)]
     data = b"".join(record(("I", "orders", "shop", 7, n, a, b), options) for n, (a, b) in enumerate(kept))
-    found = read(data, options, TWO)
-    assert rows(found, "id", "a", "b") == [(n, a, b) for n, (a, b) in enumerate(kept)]
+    decoded_rows = read(data, options, TWO)
+    assert rows(decoded_rows, "id", "a", "b") == [(n, a, b) for n, (a, b) in enumerate(kept)]
 
 
 @settings(deadline=None)
@@ -139,9 +139,9 @@ def test_bytes_come_back_from_both_encodings(raws: list[bytes], method: str) -> 
 
 
 def test_a_row_becomes_a_change_in_table_order() -> None:
-    found = read(ROW)
-    assert found.changes.column_names == [OP, COMMIT_TS, LINE, "id", "name", "amount", "day"]
-    assert rows(found, OP, COMMIT_TS, LINE, "id", "name", "amount") == [(1, 100, 1, 1, "a", Decimal("1.50"))]
+    decoded_rows = read(ROW)
+    assert decoded_rows.changes.column_names == [OP, COMMIT_TS, LINE, "id", "name", "amount", "day"]
+    assert rows(decoded_rows, OP, COMMIT_TS, LINE, "id", "name", "amount") == [(1, 100, 1, 1, "a", Decimal("1.50"))]
 
 
 def test_an_empty_file_has_no_changes_and_the_same_columns() -> None:
@@ -177,14 +177,14 @@ def test_old_values_of_7_5_2_have_no_is_update_flag() -> None:
 
 
 def test_a_byte_order_mark_is_skipped_and_noted() -> None:
-    found = read(b"\xef\xbb\xbf" + ROW)
-    assert rows(found, "id") == [1]
-    assert list(found.notes.values()) == [1]
+    decoded_rows = read(b"\xef\xbb\xbf" + ROW)
+    assert rows(decoded_rows, "id") == [1]
+    assert list(decoded_rows.notes.values()) == [1]
 
 
 def test_a_value_of_a_hundred_megabytes_is_read() -> None:
-    found = read(ROW.replace(b'"a"', b'"' + b"x" * 100_000_000 + b'"') + ROW)
-    assert [len(name) for name in rows(found, "name")] == [100_000_000, 1]
+    decoded_rows = read(ROW.replace(b'"a"', b'"' + b"x" * 100_000_000 + b'"') + ROW)
+    assert [len(name) for name in rows(decoded_rows, "name")] == [100_000_000, 1]
 
 
 @pytest.mark.parametrize("start", [0, 1, 70_000])
@@ -202,9 +202,9 @@ def test_notes_count_what_the_type_table_changed() -> None:
 def test_without_quotes_an_empty_marker_is_null_or_text_by_the_column_and_counted() -> None:
     options = replace(PLAIN, quote="", null="")
     schema = TableSchema((ID, Column("must", "VARCHAR", nullable=False), Column("may", "VARCHAR")), ("id",))
-    found = read("I,orders,shop,7,1,,\r\n", options, schema)
-    assert rows(found, "must", "may") == [("", None)]
-    assert dict(found.notes) == {("may", NULL_OR_TEXT): 1}
+    decoded_rows = read("I,orders,shop,7,1,,\r\n", options, schema)
+    assert rows(decoded_rows, "must", "may") == [("", None)]
+    assert dict(decoded_rows.notes) == {("may", NULL_OR_TEXT): 1}
 
 
 # --- records that do not fit ------------------------------------------------------------------------------------------
@@ -212,17 +212,19 @@ def test_without_quotes_an_empty_marker_is_null_or_text_by_the_column_and_counte
 
 def test_a_value_that_does_not_fit_rejects_its_record_with_the_exact_bytes() -> None:
     broken = b'"I","orders","shop",101,2,"x\r\ny","12,50","2020-01-02"'
-    found = read(ROW + broken + b"\r\n" + ROW)
-    assert rows(found, LINE) == [1, 3]
-    assert [(r.line, r.column, r.reason, r.raw, r.commit_ts) for r in found.rejects] == [
+    decoded_rows = read(ROW + broken + b"\r\n" + ROW)
+    assert rows(decoded_rows, LINE) == [1, 3]
+    assert [(r.line, r.column, r.reason, r.raw, r.commit_ts) for r in decoded_rows.rejects] == [
         (2, "amount", '"12,50" is not DECIMAL(10,2)', broken, 101)
     ]
 
 
 def test_a_row_with_too_few_fields_among_good_ones_is_rejected() -> None:
-    found = read(ROW + b'"I","orders","shop",101,"x\r\ny"\r\n' + ROW)
-    assert rows(found, LINE) == [1, 3]
-    assert [(r.line, r.reason, r.commit_ts) for r in found.rejects] == [(2, "5 fields where 8 are expected", 101)]
+    decoded_rows = read(ROW + b'"I","orders","shop",101,"x\r\ny"\r\n' + ROW)
+    assert rows(decoded_rows, LINE) == [1, 3]
+    assert [(r.line, r.reason, r.commit_ts) for r in decoded_rows.rejects] == [
+        (2, "5 fields where 8 are expected", 101)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -235,37 +237,37 @@ def test_a_row_with_too_few_fields_among_good_ones_is_rejected() -> None:
     ],
 )
 def test_what_cannot_be_read_is_rejected(old: bytes, new: bytes, reason: str) -> None:
-    found = read(ROW + ROW.replace(old, new))
-    assert rows(found, LINE) == [1]
-    assert found.rejects[0].reason.startswith(reason)
+    decoded_rows = read(ROW + ROW.replace(old, new))
+    assert rows(decoded_rows, LINE) == [1]
+    assert decoded_rows.rejects[0].reason.startswith(reason)
 
 
 def test_a_key_that_a_rule_would_change_is_rejected() -> None:
     schema = TableSchema((replace(DAY, is_pk=True), NAME, AMOUNT, replace(DAY, name="other")), ("day", "name"))
     zero = b'"I","orders","shop",7,"0000-00-00","a","1.50","2020-01-02"\r\n'
     torn = b'"I","orders","shop",7,"2020-01-01","\xff","1.50","0000-00-00"\r\n'
-    found = read(zero + torn + zero.replace(b"0000", b"2020").replace(b"-00", b"-01"), schema=schema)
-    assert [(r.line, r.column) for r in found.rejects] == [(1, "day"), (2, "name")]
-    assert not found.notes
+    decoded_rows = read(zero + torn + zero.replace(b"0000", b"2020").replace(b"-00", b"-01"), schema=schema)
+    assert [(r.line, r.column) for r in decoded_rows.rejects] == [(1, "day"), (2, "name")]
+    assert not decoded_rows.notes
 
 
 @pytest.mark.parametrize("cut", range(1, len(ROW)))
 def test_a_last_record_without_terminator_is_the_tail(cut: int) -> None:
-    found = read(ROW.replace(b'"a"', b'"\r\n"') + ROW[:cut])
-    assert rows(found, LINE) == [1]
-    assert found.tail is not None
-    assert (found.tail.line, found.tail.raw) == (2, ROW[:cut])
+    decoded_rows = read(ROW.replace(b'"a"', b'"\r\n"') + ROW[:cut])
+    assert rows(decoded_rows, LINE) == [1]
+    assert decoded_rows.tail is not None
+    assert (decoded_rows.tail.line, decoded_rows.tail.raw) == (2, ROW[:cut])
     digits = ROW[ROW.index(b"100,") : cut].partition(b",")[0]
     whole = cut > ROW.index(b"100,") + 3
     # Of a commit-ts that is cut off itself only a lower bound is known: TSOs have 18 digits.
-    assert found.tail.commit_ts == (100 if whole else int(digits.ljust(18, b"0")) if digits else None)
+    assert decoded_rows.tail.commit_ts == (100 if whole else int(digits.ljust(18, b"0")) if digits else None)
 
 
 def test_a_cut_inside_a_value_that_ends_like_a_record_is_the_tail() -> None:
     cut = b'"I","orders","shop",101,2,"line\r\n'
-    found = read(ROW + cut)
-    assert found.tail is not None
-    assert (rows(found, LINE), found.tail.raw, found.tail.commit_ts) == ([1], cut, 101)
+    decoded_rows = read(ROW + cut)
+    assert decoded_rows.tail is not None
+    assert (rows(decoded_rows, LINE), decoded_rows.tail.raw, decoded_rows.tail.commit_ts) == ([1], cut, 101)
 
 
 # --- files that contradict the options --------------------------------------------------------------------------------
@@ -338,15 +340,15 @@ def test_a_header_alone_is_an_empty_file_and_half_a_header_a_tail() -> None:
 
 
 def test_a_header_shows_which_columns_are_written_and_in_which_order() -> None:
-    found = read(HEAD + b'day,id,amount\r\n"I","orders","shop",100,"2020-01-02",1,"1.50"\r\n', HEADED)
-    assert found.changes.column_names[3:] == ["id", "amount", "day"]
-    assert [column for column, _ in found.notes] == ["name"]
+    decoded_rows = read(HEAD + b'day,id,amount\r\n"I","orders","shop",100,"2020-01-02",1,"1.50"\r\n', HEADED)
+    assert decoded_rows.changes.column_names[3:] == ["id", "amount", "day"]
+    assert [column for column, _ in decoded_rows.notes] == ["name"]
 
 
 def test_a_columns_name_in_a_header_may_hold_the_delimiter() -> None:
     schema = TableSchema((replace(ID, name="a,b"), replace(ID, name="a")))
-    found = read(HEAD + b'a,a,b\r\n"I","orders","shop",100,1,2\r\n', HEADED, schema)
-    assert rows(found, "a", "a,b") == [(1, 2)]
+    decoded_rows = read(HEAD + b'a,a,b\r\n"I","orders","shop",100,1,2\r\n', HEADED, schema)
+    assert rows(decoded_rows, "a", "a,b") == [(1, 2)]
 
 
 @pytest.mark.parametrize(

@@ -51,19 +51,21 @@ def test_every_text_comes_back_or_is_refused_wherever_blocks_end(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_decode, "_BLOCK_BYTES", size)
         try:
-            found = read(images(pairs, options), options, TWO)
+            decoded_rows = read(images(pairs, options), options, TWO)
         except MalformedData:
             assert not options.quote  # without quotes some texts look like the structure
             return
     null_text = csv_decode.dialect(options).null_text
     alike = null_text.decode() if null_text is not None else None
     stated = {n: tuple(None if text == alike else text for text in pair) for n, pair in enumerate(pairs)}
-    got = {n: tuple(None if text == alike else text for text in pair) for n, *pair in rows(found, "id", "a", "b")}
-    bad = {reject.line - 1 for reject in found.rejects}
+    got = {
+        n: tuple(None if text == alike else text for text in pair) for n, *pair in rows(decoded_rows, "id", "a", "b")
+    }
+    bad = {reject.line - 1 for reject in decoded_rows.rejects}
     assert not (bad and options.quote)
     assert {**got, **{n: stated[n] for n in bad}} == stated
-    assert found.tail is None
-    assert rows(found, LINE) == [n + 1 for n in range(len(pairs)) if n not in bad]
+    assert decoded_rows.tail is None
+    assert rows(decoded_rows, LINE) == [n + 1 for n in range(len(pairs)) if n not in bad]
 
 
 def test_a_border_between_cr_and_lf_of_a_text_loses_nothing() -> None:
@@ -77,15 +79,20 @@ def test_a_border_between_cr_and_lf_of_a_text_loses_nothing() -> None:
 def test_texts_that_meet_the_delimiter_are_refused() -> None:
     bare = replace(PLAIN, quote="", delimiter="||")
     fine = b"I||orders||shop||7||1||a||b\r\n"
-    found = read(fine + rb"I||orders||shop||7||2||a\|\||||b" + b"\r\n", bare, TWO)
-    assert (rows(found, "id"), [reject.line for reject in found.rejects]) == ([1], [2])
-    assert "can be read in several ways" in found.rejects[0].reason
+    decoded_rows = read(fine + rb"I||orders||shop||7||2||a\|\||||b" + b"\r\n", bare, TWO)
+    assert (rows(decoded_rows, "id"), [reject.line for reject in decoded_rows.rejects]) == ([1], [2])
+    assert "can be read in several ways" in decoded_rows.rejects[0].reason
 
 
 def test_a_stray_backslash_without_quotes_is_refused() -> None:
     bare = replace(PLAIN, quote="")
-    found = read(b"I,orders,shop,7,1,a,b\r\nI,orders,shop,7,2,a\\x,\\N\r\nI,orders,shop,7,3,\\N,\\N\r\n", bare, TWO)
-    assert (rows(found, "id", "a"), [reject.line for reject in found.rejects]) == ([(1, "a"), (3, None)], [2])
+    decoded_rows = read(
+        b"I,orders,shop,7,1,a,b\r\nI,orders,shop,7,2,a\\x,\\N\r\nI,orders,shop,7,3,\\N,\\N\r\n", bare, TWO
+    )
+    assert (rows(decoded_rows, "id", "a"), [reject.line for reject in decoded_rows.rejects]) == (
+        [(1, "a"), (3, None)],
+        [2],
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,29 +109,29 @@ def test_options_that_cannot_be_read_back_are_refused(changed: dict[str, Any]) -
 
 
 def test_a_stray_line_feed_outside_quotes_costs_its_record() -> None:
-    found = read(ROW + ROW.replace(b"100,1", b"10\n0,1") + ROW, PLAIN)
-    assert (rows(found, LINE), [reject.line for reject in found.rejects]) == ([1, 3], [2])
+    decoded_rows = read(ROW + ROW.replace(b"100,1", b"10\n0,1") + ROW, PLAIN)
+    assert (rows(decoded_rows, LINE), [reject.line for reject in decoded_rows.rejects]) == ([1, 3], [2])
 
 
 @pytest.mark.parametrize("broken", [b'"a"x', b'x"a"', b'"a" ', b'5"a"'])
 def test_text_beside_quotes_is_no_text(broken: bytes) -> None:
-    found = read(ROW + ROW.replace(b'"a"', broken), PLAIN)
-    assert (rows(found, LINE), [reject.line for reject in found.rejects]) == ([1], [2])
+    decoded_rows = read(ROW + ROW.replace(b'"a"', broken), PLAIN)
+    assert (rows(decoded_rows, LINE), [reject.line for reject in decoded_rows.rejects]) == ([1], [2])
 
 
 def test_an_uneven_row_that_is_no_utf8_costs_its_record(capfd: pytest.CaptureFixture[str]) -> None:
-    found = read(ROW + ROW.replace(b'"a"', b'"\xff\xfe","b"') + ROW, PLAIN)
-    assert (rows(found, LINE), [reject.line for reject in found.rejects]) == ([1, 3], [2])
-    assert "9 fields where 8 are expected" in found.rejects[0].reason
+    decoded_rows = read(ROW + ROW.replace(b'"a"', b'"\xff\xfe","b"') + ROW, PLAIN)
+    assert (rows(decoded_rows, LINE), [reject.line for reject in decoded_rows.rejects]) == ([1, 3], [2])
+    assert "9 fields where 8 are expected" in decoded_rows.rejects[0].reason
     assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("stamp", [b"-100", b"+100", b"1e2", b"18446744073709551615", b"\\N"])
 def test_what_is_no_commit_ts_is_never_before_all_windows(stamp: bytes) -> None:
-    found = read(ROW + ROW.replace(b"100", stamp), PLAIN)
-    assert (rows(found, LINE), [reject.line for reject in found.rejects]) == ([1], [2])
-    assert "is not a commit-ts" in found.rejects[0].reason
-    assert found.rejects[0].commit_ts is None or found.rejects[0].commit_ts > 1 << 62
+    decoded_rows = read(ROW + ROW.replace(b"100", stamp), PLAIN)
+    assert (rows(decoded_rows, LINE), [reject.line for reject in decoded_rows.rejects]) == ([1], [2])
+    assert "is not a commit-ts" in decoded_rows.rejects[0].reason
+    assert decoded_rows.rejects[0].commit_ts is None or decoded_rows.rejects[0].commit_ts > 1 << 62
 
 
 UNQUOTED = TableSchema((Column("id", "INT", nullable=False, is_pk=True), Column("v", "VARCHAR", precision=40)), ("id",))
@@ -152,6 +159,6 @@ def test_a_text_that_an_unescaped_terminator_cuts_makes_the_file_untrustworthy(t
 
 def test_texts_without_their_terminator_are_read_without_quotes() -> None:
     options = CsvOptions(include_commit_ts=True, quote="", terminator="||")
-    found = decode(options, b"I,t,s,5,1,a;b||I,t,s,5,2,|c||", "f", TableId("s", "t"), UNQUOTED)
-    assert found.changes.column("v").to_pylist() == ["a;b", "|c"]
-    assert found.rejects == ()
+    decoded_rows = decode(options, b"I,t,s,5,1,a;b||I,t,s,5,2,|c||", "f", TableId("s", "t"), UNQUOTED)
+    assert decoded_rows.changes.column("v").to_pylist() == ["a;b", "|c"]
+    assert decoded_rows.rejects == ()

@@ -35,14 +35,14 @@ KEY = {"id": 1}
 def source_position(source: dict[str, Any]) -> str | None:
     """Return the place of a row of a source."""
     own = {"name": "px", "ts_ms": 1, "db": "d", "table": "t", **source}
-    found: str | None = said(row("c", after={"id": 1}, source=own))["source_position"]
-    return found
+    position: str | None = said(row("c", after={"id": 1}, source=own))["source_position"]
+    return position
 
 
 def said(value: Any, key: Any = KEY) -> dict[str, Any]:
-    texts = [None if one is None else json.dumps(one).encode() for one in (key, value)]
-    (found,) = classify(messages_of([(texts[0], texts[1])]), OPTIONS).to_pylist()
-    return dict(found)
+    texts = [None if part is None else json.dumps(part).encode() for part in (key, value)]
+    (message,) = classify(messages_of([(texts[0], texts[1])]), OPTIONS).to_pylist()
+    return dict(message)
 
 
 def row(op: str, **more: Any) -> dict[str, Any]:
@@ -63,16 +63,21 @@ PASSED_OVER = {
 
 @pytest.mark.parametrize("reason", PASSED_OVER)
 def test_what_is_no_row_is_passed_over_with_its_reason(reason: str) -> None:
-    found = said(PASSED_OVER[reason], None if "logical" in reason else KEY)
-    assert found["kind"] == "ignored"
-    assert found["reason"].startswith(reason)
+    message = said(PASSED_OVER[reason], None if "logical" in reason else KEY)
+    assert message["kind"] == "ignored"
+    assert message["reason"].startswith(reason)
 
 
 @pytest.mark.parametrize("op", ["c", "u", "r"])
 def test_a_row_has_the_place_of_its_source(op: str) -> None:
-    found = said(row(op, after={"id": 1}))
-    assert (found["kind"], found["schema"], found["table"], found["source"]) == ("row", "public", "t", "postgresql px")
-    assert found["source_position"] == source_position(SOURCE)
+    message = said(row(op, after={"id": 1}))
+    assert (message["kind"], message["schema"], message["table"], message["source"]) == (
+        "row",
+        "public",
+        "t",
+        "postgresql px",
+    )
+    assert message["source_position"] == source_position(SOURCE)
 
 
 def test_a_row_of_an_incremental_snapshot_has_no_place() -> None:
@@ -82,15 +87,15 @@ def test_a_row_of_an_incremental_snapshot_has_no_place() -> None:
 @pytest.mark.parametrize("op", ["u", "d", "t"])
 def test_what_changes_or_ends_rows_is_of_no_snapshot_though_it_is_marked_so(op: str) -> None:
     sides = {"u": {"after": {"id": 1}}, "d": {"before": {"id": 1}}, "t": {}}[op]
-    found = said(row(op, **sides, source={**SOURCE, "snapshot": "true"}))
-    assert (found["source_position"], found["phase"]) == (source_position(SOURCE), None)
+    message = said(row(op, **sides, source={**SOURCE, "snapshot": "true"}))
+    assert (message["source_position"], message["phase"]) == (source_position(SOURCE), None)
 
 
 @pytest.mark.parametrize("data", [{"after": {"id": 1}}, {"schema": {}, "payload": {"after": {"id": 1}}}])
 def test_a_cloud_event_is_refused_by_its_name(data: dict[str, Any]) -> None:
     head = {"id": "name:px;lsn:1", "source": "/debezium/postgresql/px", "specversion": "1.0", "iodebeziumop": "c"}
-    found = said({**head, "type": "io.debezium.connector.postgresql.DataChangeEvent", "data": data})
-    assert (found["kind"], "it is a CloudEvent" in found["reason"]) == ("bad", True)
+    message = said({**head, "type": "io.debezium.connector.postgresql.DataChangeEvent", "data": data})
+    assert (message["kind"], "it is a CloudEvent" in message["reason"]) == ("bad", True)
 
 
 OTHER_SERVERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -125,25 +130,25 @@ def test_messages_of_connectors_for_other_servers_are_refused_by_name(connector:
     if way == "Avro":
         text = connector.encode()
         value = b"\0\0\0\0\7\0\2\2\0163.5.0" + bytes([2 * len(text)]) + text + b"\4ms"
-        (found,) = classify(messages_of([(None, value)]), OPTIONS).to_pylist()
+        (message,) = classify(messages_of([(None, value)]), OPTIONS).to_pylist()
     else:
-        found = said(values[way])
-    assert found["kind"] == "bad"
+        message = said(values[way])
+    assert message["kind"] == "bad"
     if (way, connector) != ("Avro", "some_other"):
-        assert server in found["reason"]
-        assert "read are those for MySQL, MariaDB, PostgreSQL alone" in found["reason"]
+        assert server in message["reason"]
+        assert "read are those for MySQL, MariaDB, PostgreSQL alone" in message["reason"]
 
 
 def test_a_truncate_is_a_ddl() -> None:
-    found = said(row("t"), None)
-    assert (found["kind"], found["query"], found["table"]) == ("ddl", "TRUNCATE TABLE `t`", "t")
+    message = said(row("t"), None)
+    assert (message["kind"], message["query"], message["table"]) == ("ddl", "TRUNCATE TABLE `t`", "t")
 
 
 def test_a_schema_change_of_mariadb_is_its_text() -> None:
     change = {"type": "ALTER", "id": '"d"."t"', "table": {}}
-    found = said({"source": MARIADB, "databaseName": "d", "ddl": "ALTER TABLE t ADD n int", "tableChanges": [change]})
-    assert (found["kind"], found["schema"], found["table"]) == ("ddl", "d", "t")
-    assert found["query"] == "ALTER TABLE t ADD n int"
+    message = said({"source": MARIADB, "databaseName": "d", "ddl": "ALTER TABLE t ADD n int", "tableChanges": [change]})
+    assert (message["kind"], message["schema"], message["table"]) == ("ddl", "d", "t")
+    assert message["query"] == "ALTER TABLE t ADD n int"
 
 
 @pytest.mark.parametrize(
@@ -158,17 +163,17 @@ def test_a_schema_change_of_mariadb_is_its_text() -> None:
     ],
 )
 def test_what_is_no_message_of_a_connector_is_bad(value: Any, reason: str) -> None:
-    found = said(value)
-    assert found["kind"] == "bad"
-    assert found["reason"].startswith("it is not a message of a Debezium connector: ")
-    assert reason in found["reason"]
+    message = said(value)
+    assert message["kind"] == "bad"
+    assert message["reason"].startswith("it is not a message of a Debezium connector: ")
+    assert reason in message["reason"]
 
 
 @pytest.mark.parametrize("payload", [None, {"ts_ms": 1}, row("c", after={"id": 1})])
 def test_a_message_whose_schema_is_none_is_bad_whatever_it_speaks_of(payload: Any) -> None:
-    found = said({"schema": {"fields": [{"type": "struct", "field": "after"}]}, "payload": payload})
-    assert found["kind"] == "bad"
-    assert found["reason"] == "it is not a message of a Debezium connector: its schema is none: it lacks 'fields'"
+    message = said({"schema": {"fields": [{"type": "struct", "field": "after"}]}, "payload": payload})
+    assert message["kind"] == "bad"
+    assert message["reason"] == "it is not a message of a Debezium connector: its schema is none: it lacks 'fields'"
 
 
 @pytest.mark.parametrize(
@@ -183,9 +188,9 @@ def test_a_message_whose_schema_tells_no_columns_is_bad_and_stops_no_other(param
         torn.append({"schema": block, "payload": row("c", after={"id": None})})
     messages = messages_of([(b'{"id":1}', json.dumps(value).encode()) for value in (*torn, sound)])
     *bad, fine = classify(messages, OPTIONS).to_pylist()
-    assert ([one["kind"] for one in bad], fine["kind"]) == (["bad", "bad"], "row")
-    for one in bad:
-        assert one["reason"].startswith("it is not a message of a Debezium connector: its schema is none: ")
+    assert ([message["kind"] for message in bad], fine["kind"]) == (["bad", "bad"], "row")
+    for message in bad:
+        assert message["reason"].startswith("it is not a message of a Debezium connector: its schema is none: ")
     assert [event.message for event in schemas(messages, OPTIONS)] == [2]
 
 
@@ -237,15 +242,15 @@ def decoded_column(
     ],
 )
 def test_a_numeric_is_as_wide_as_the_source_says(mode: str, field: dict[str, Any], sent: Any, kept: Any) -> None:
-    found = decoded_column(field, sent, connector=(("decimal.handling.mode", mode),))
-    assert (found.changes.column("n").to_pylist(), found.rejects) == ([kept], ())
-    kind = found.changes.schema.field("n").type
+    decoded_rows = decoded_column(field, sent, connector=(("decimal.handling.mode", mode),))
+    assert (decoded_rows.changes.column("n").to_pylist(), decoded_rows.rejects) == ([kept], ())
+    kind = decoded_rows.changes.schema.field("n").type
     assert not pa.types.is_decimal(kind) or kind.scale <= kind.precision
 
 
 def in_order(connector: str, *places: dict[str, Any]) -> bool:
-    found = [source_position({"connector": connector, "snapshot": "false", **place}) for place in places]
-    return None not in found and found == sorted(found, key=str) and len(set(found)) == len(found)
+    positions = [source_position({"connector": connector, "snapshot": "false", **place}) for place in places]
+    return None not in positions and positions == sorted(positions, key=str) and len(set(positions)) == len(positions)
 
 
 def test_places_sort_as_the_logs_of_their_sources_do() -> None:
@@ -303,9 +308,9 @@ def test_what_mysql_s_connectors_send_for_zero_dates_too_is_told(
     described: bool, kind: str, field: dict[str, Any], sent: Any, kept: Any, rule: str | None
 ) -> None:
     column = Column("n", kind, nullable="optional" in field) if described else None
-    found = decoded_column(field, sent, column, MARIADB)
-    assert (found.changes.column("n").to_pylist(), found.rejects) == ([kept], ())
-    assert dict(found.notes) == ({("n", rule): 1} if rule else {})
+    decoded_rows = decoded_column(field, sent, column, MARIADB)
+    assert (decoded_rows.changes.column("n").to_pylist(), decoded_rows.rejects) == ([kept], ())
+    assert dict(decoded_rows.notes) == ({("n", rule): 1} if rule else {})
     assert not decoded_column(field, sent).notes  # of PostgreSQL's
 
 
@@ -325,14 +330,14 @@ def test_a_value_that_is_its_columns_default_may_be_null_without_schema_block_to
     column: Column, default: Any, others: list[Any]
 ) -> None:
     sent = [default, *others]
-    rows = [row("c", after={"id": one, "n": value}, source=MARIADB) for one, value in enumerate(sent)]
-    messages = messages_of([(json.dumps({"id": one}).encode(), json.dumps(value).encode())
-                            for one, value in enumerate(rows)])  # fmt: skip
+    rows = [row("c", after={"id": number, "n": value}, source=MARIADB) for number, value in enumerate(sent)]
+    messages = messages_of([(json.dumps({"id": number}).encode(), json.dumps(value).encode())
+                            for number, value in enumerate(rows)])  # fmt: skip
     table = TableId("public", "t")
     schema = TableSchema((Column("id", "INT", nullable=False), column), ("id",))
-    found = decode(rows_of(messages, classify(messages, OPTIONS)), "landed", table, schema, OPTIONS)
-    assert (found.changes.num_rows, found.rejects) == (len(sent), ())
-    assert dict(found.notes) == ({("n", DEFAULTED): 1} if column.nullable else {})
+    decoded_rows = decode(rows_of(messages, classify(messages, OPTIONS)), "landed", table, schema, OPTIONS)
+    assert (decoded_rows.changes.num_rows, decoded_rows.rejects) == (len(sent), ())
+    assert dict(decoded_rows.notes) == ({("n", DEFAULTED): 1} if column.nullable else {})
 
 
 @pytest.mark.parametrize(
@@ -350,10 +355,10 @@ def test_a_value_that_is_its_columns_default_may_be_null_without_schema_block_to
 def test_a_decimal_is_rounded_only_where_it_was_sent_as_a_double_and_says_so(
     field: dict[str, Any], sent: Any, kept: Decimal | None, notes: set[str] | None
 ) -> None:
-    found = decoded_column(field, sent, Column("n", "DECIMAL", precision=20, scale=2), MARIADB)
-    assert found.changes.column("n").to_pylist() == ([] if notes is None else [kept])
-    assert {rule for _, rule in found.notes} == (notes or set())
-    assert len(found.rejects) == (notes is None)
+    decoded_rows = decoded_column(field, sent, Column("n", "DECIMAL", precision=20, scale=2), MARIADB)
+    assert decoded_rows.changes.column("n").to_pylist() == ([] if notes is None else [kept])
+    assert {rule for _, rule in decoded_rows.notes} == (notes or set())
+    assert len(decoded_rows.rejects) == (notes is None)
 
 
 def test_a_number_with_digits_behind_the_point_is_no_whole_one() -> None:
@@ -374,6 +379,6 @@ def test_a_number_with_digits_behind_the_point_is_no_whole_one() -> None:
 def test_infinity_in_an_array_is_null_there_and_counted_and_leaves_the_others(
     element: dict[str, Any], sent: list[Any], kept: str
 ) -> None:
-    found = decoded_column({"type": "array", "items": element, "optional": True}, sent)
-    assert (found.changes.column("n").to_pylist(), found.rejects) == ([kept], ())
-    assert dict(found.notes) == {("n", OUT_OF_RANGE): 1}
+    decoded_rows = decoded_column({"type": "array", "items": element, "optional": True}, sent)
+    assert (decoded_rows.changes.column("n").to_pylist(), decoded_rows.rejects) == ([kept], ())
+    assert dict(decoded_rows.notes) == {("n", OUT_OF_RANGE): 1}

@@ -26,7 +26,7 @@ ID = Column("id", "BIGINT", True, nullable=False, is_pk=True)
 def message(op: str | None, before: Any = None, after: Any = None, **more: Any) -> bytes:
     source = {"connector": "TiCDC", "db": "s", "table": "t", "commit_ts": 7, **more.pop("source", {})}
     payload = {"source": source, "op": op, "before": before, "after": after, **more}
-    return json.dumps({"payload": {name: one for name, one in payload.items() if name != "op" or one}}).encode()
+    return json.dumps({"payload": {name: value for name, value in payload.items() if name != "op" or value}}).encode()
 
 
 def decoded(*values: bytes, columns: tuple[Column, ...] = (ID,)) -> Decoded:
@@ -38,9 +38,9 @@ def decoded(*values: bytes, columns: tuple[Column, ...] = (ID,)) -> Decoded:
 def read(column: Column, text: str) -> tuple[Any, set[str]]:
     """Return what a value in JSON is in the lake, and which rules it fell under."""
     value = message("c", None, {"id": 1, "v": "HERE"}).replace(b'"HERE"', text.encode())
-    found = decoded(value, columns=(ID, column))
-    assert found.rejects == ()
-    return found.changes.column("v")[0].as_py(), {rule for _, rule in found.notes}
+    decoded_rows = decoded(value, columns=(ID, column))
+    assert decoded_rows.rejects == ()
+    return decoded_rows.changes.column("v")[0].as_py(), {rule for _, rule in decoded_rows.notes}
 
 
 def test_operations_are_images() -> None:
@@ -49,7 +49,12 @@ def test_operations_are_images() -> None:
         message("c", None, row), message("u", old, row), message("u", None, row), message("d", old)
     ).changes
     assert changes.column(OP).to_pylist() == [Op.INSERT, Op.DELETE, Op.INSERT, Op.INSERT, Op.DELETE]
-    assert [str(one) for one in changes.column("id").to_pylist()] == [str(2**64 - 1), "1", *[str(2**64 - 1)] * 2, "1"]
+    assert [str(value) for value in changes.column("id").to_pylist()] == [
+        str(2**64 - 1),
+        "1",
+        *[str(2**64 - 1)] * 2,
+        "1",
+    ]
     assert changes.column(COMMIT_TS).to_pylist() == [7] * 5
 
 
@@ -87,14 +92,14 @@ def test_operations_are_images() -> None:
     ],
 )
 def test_values_are_read_by_the_columns_type(column: Column, text: str, expected: str, rules: set[str]) -> None:
-    value, found = read(column, text)
-    assert (str(value), found) == (expected, rules)
+    value, notes = read(column, text)
+    assert (str(value), notes) == (expected, rules)
 
 
 def test_a_decimal_that_a_double_may_have_rounded_is_none_in_a_key() -> None:
     column = Column("id", "DECIMAL", False, 20, 0, nullable=False, is_pk=True)
-    found = decoded(message("c", None, {"id": 12345678901234567000}), columns=(column,))
-    assert ROUNDED in found.rejects[0].reason
+    decoded_rows = decoded(message("c", None, {"id": 12345678901234567000}), columns=(column,))
+    assert ROUNDED in decoded_rows.rejects[0].reason
 
 
 @pytest.mark.parametrize(
@@ -145,22 +150,23 @@ def test_no_bytes_break_the_reader(data: bytes) -> None:
 
 
 def test_schema_blocks_give_the_types_of_columns() -> None:
-    (topic,) = [one for one in topics("debezium") if one.case.name == "A_all_types"]
+    (topic,) = [topic for topic in topics("debezium") if topic.case.name == "A_all_types"]
     stated = {event.table.table: event.schema for event in schemas(topic.messages, topic.options)}
     known = topic.schema_of(TableId("types", "all_types"))
-    found = stated["all_types"]
-    assert [(one.name, one.type, one.unsigned) for one in found.columns] == [
-        (one.name, one.type, one.unsigned and one.type not in ("BIT", "YEAR", "DECIMAL")) for one in known.stored
+    table_schema = stated["all_types"]
+    assert [(column.name, column.type, column.unsigned) for column in table_schema.columns] == [
+        (column.name, column.type, column.unsigned and column.type not in ("BIT", "YEAR", "DECIMAL"))
+        for column in known.stored
     ]
-    assert (found.key, found.column("en").elems) == (("id",), known.column("en").elems)
+    assert (table_schema.key, table_schema.column("en").elems) == (("id",), known.column("en").elems)
 
 
 def test_a_column_that_a_schema_block_has_twice_is_one() -> None:
     fields = [{"field": name, "type": "int32", "tidb_type": "INT"} for name in ("id", "virtual", "v", "virtual")]
     row = json.loads(message("c", None, {"id": 1, "v": 2}))
     row["schema"] = {"fields": [{"field": name, "fields": fields} for name in ("before", "after")]}
-    (found,) = schemas(messages_of([(b'{"payload":{"id":1}}', json.dumps(row).encode())]), OPTIONS)
-    assert [column.name for column in found.schema.columns] == ["id", "virtual", "v"]
+    (schema_event,) = schemas(messages_of([(b'{"payload":{"id":1}}', json.dumps(row).encode())]), OPTIONS)
+    assert [column.name for column in schema_event.schema.columns] == ["id", "virtual", "v"]
 
 
 @pytest.mark.parametrize(("first", "second"), [("YWI=", "ab"), ("", ""), ("/2E=", "\ufffda")])
@@ -173,7 +179,7 @@ def test_bytes_that_come_again_as_their_text_are_the_default_in_place_of_a_null(
     ]
     assert decoded(values[0], columns=columns).changes.column("v").to_pylist() == [None]
     spoken = classify(messages_of([(None, value) for value in values]), OPTIONS).to_pylist()
-    assert [one["kind"] for one in spoken] == [Kind.ROW.value, Kind.BAD.value, Kind.BAD.value]
+    assert [spoken_message["kind"] for spoken_message in spoken] == [Kind.ROW.value, Kind.BAD.value, Kind.BAD.value]
 
 
 def test_of_several_columns_that_a_table_lacks_the_first_by_name_is_told() -> None:

@@ -67,13 +67,15 @@ FIELDS: dict[str, Field] = {
     ),
     "bytes": (
         {"type": "bytes"},
-        st.binary(max_size=4).map(lambda one: base64.b64encode(one).decode()) | _TEXTS,
+        st.binary(max_size=4).map(lambda content: base64.b64encode(content).decode()) | _TEXTS,
         (Column("", "BLOB"), Column("", "bytes")),
     ),
     "amount": (
         {"type": "bytes", "name": DECIMAL, "parameters": {"scale": "2"}},
         st.sampled_from([1, 2, 3, 7, 8, 9]).flatmap(
-            lambda size: st.integers(-(1 << 8 * size - 1), (1 << 8 * size - 1) - 1).map(lambda one: coded(one, size))
+            lambda size: st.integers(-(1 << 8 * size - 1), (1 << 8 * size - 1) - 1).map(
+                lambda number: coded(number, size)
+            )
         )
         | st.sampled_from(["", "=AAA", "A===", "AA=A", "AB==", "A-==", "é"]),
         (
@@ -147,11 +149,11 @@ def feeds(draw: st.DrawFn) -> tuple[TableSchema, list[Sent]]:
         chosen = draw(st.sampled_from(FIELDS[name][2]))
         columns.append(Column(name, **{key: getattr(chosen, key) for key in _COLUMN}))
     schema = TableSchema(tuple(columns), ("id",) if draw(st.integers(0, 5)) else ())
-    found = []
+    messages = []
     for _ in range(draw(st.integers(1, 3))):
-        found += _shape(draw, names)
-    found += [(found[0][0], None)] * draw(st.integers(0, 2))  # tombstones
-    return schema, draw(st.permutations(found))
+        messages += _shape(draw, names)
+    messages += [(messages[0][0], None)] * draw(st.integers(0, 2))  # tombstones
+    return schema, draw(st.permutations(messages))
 
 
 _COLUMN = ("type", "unsigned", "precision", "scale", "elems")
@@ -213,10 +215,14 @@ def read(schema: TableSchema, sent: list[Sent]) -> tuple[list[Any], Decoded]:
     return spoken.to_pylist(), decode(rows_of(batch, spoken, TABLE), "split", TABLE, schema, OPTIONS)
 
 
-def comparable(found: Decoded) -> tuple[Any, ...]:
+def comparable(decoded_rows: Decoded) -> tuple[Any, ...]:
     """What was read, in values that compare: not-a-number is a text."""
-    rows = found.changes.to_pylist()
-    return [{name: repr(row[name]) for name in sorted(row)} for row in rows], found.rejects, dict(found.notes)
+    rows = decoded_rows.changes.to_pylist()
+    return (
+        [{name: repr(row[name]) for name in sorted(row)} for row in rows],
+        decoded_rows.rejects,
+        dict(decoded_rows.notes),
+    )
 
 
 def check_both_ways(schema: TableSchema, sent: list[Sent]) -> None:
@@ -264,10 +270,10 @@ def test_no_message_of_a_plain_table_is_read_by_itself(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(json_records, "parsed_records", alone)
     schema = TableSchema((Column("id", "int64"), Column("text", "string")), ("id",))
-    spoken, found = read(schema, [row(number) for number in range(300)])
-    assert {one["source_position"][:20] for one in spoken} == {f"{2:020d}"}
-    assert found.changes.column("id").to_pylist() == list(range(300))
-    assert set(found.changes.column("text").to_pylist()) == {'a "long" way\n'}
+    spoken, decoded_rows = read(schema, [row(number) for number in range(300)])
+    assert {message["source_position"][:20] for message in spoken} == {f"{2:020d}"}
+    assert decoded_rows.changes.column("id").to_pylist() == list(range(300))
+    assert set(decoded_rows.changes.column("text").to_pylist()) == {'a "long" way\n'}
 
 
 @pytest.mark.parametrize("name", ["schema", "table"])
@@ -279,7 +285,7 @@ def test_a_row_of_a_table_without_name_is_bad_among_others(name: str) -> None:
     sent[1] = key, _bytes(held, True)
     schema = TableSchema((Column("id", "int64"), Column("text", "string")), ("id",))
     check_both_ways(schema, sent)
-    assert [one["kind"] for one in read(schema, sent)[0]] == ["row", "bad", "row"]
+    assert [message["kind"] for message in read(schema, sent)[0]] == ["row", "bad", "row"]
 
 
 def test_a_file_without_rows_of_a_table_has_its_columns() -> None:
@@ -301,6 +307,6 @@ def test_small_numbers_of_a_wide_decimal_are_read_side_by_side() -> None:
         payload = {**json.loads(value)["payload"], "after": {"id": number, "amount": coded(number, 2)}}
         sent.append((key, _bytes({"schema": block, "payload": payload}, True)))
     schema = TableSchema((Column("id", "BIGINT"), Column("amount", "DECIMAL", precision=50, scale=2)), ("id",))
-    found = read(schema, sent)[1]
-    assert found.rejects == ()
-    assert found.changes.column("amount").to_pylist()[:3] == ["0.00", "0.01", "0.02"]
+    decoded_rows = read(schema, sent)[1]
+    assert decoded_rows.rejects == ()
+    assert decoded_rows.changes.column("amount").to_pylist()[:3] == ["0.00", "0.01", "0.02"]

@@ -57,17 +57,17 @@ def test_what_dumpling_writes_reads_back(
         rows = [row for row in rows if not alike.intersection(row)]
     file, data = file_of(csv_file(dumped(schema), rows, how), "csv", compression)
     cuts = cuts if dump_format("csv").can_cut(how.options) and not compression else []
-    found = read(file, data, schema, how.options, cuts, block_bytes)
-    assert_reads_back(found, schema, rows, how.options.timezone)
+    blocks = read(file, data, schema, how.options, cuts, block_bytes)
+    assert_reads_back(blocks, schema, rows, how.options.timezone)
 
 
 def refused(data: bytes, schema: TableSchema, **given_options: object) -> MalformedData:
     options = replace(DumpOptions(), **given_options)  # type: ignore[arg-type]
     file, stored = file_of(data, "csv")
-    with pytest.raises(MalformedData) as found:
+    with pytest.raises(MalformedData) as refusal:
         read(file, stored, schema, options)
-    assert found.value.where["path"] == file.path
-    return found.value
+    assert refusal.value.where["path"] == file.path
+    return refusal.value
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,9 @@ def test_a_header_with_other_columns_than_the_schema_is_refused(sql: str, says: 
 def test_columns_are_found_by_their_names() -> None:
     swapped = created("create table t (N decimal(5,2), id int primary key, v varchar(20))")
     file, data = file_of(written(), "csv")
-    (found,) = read(file, data, swapped, DumpOptions())
-    assert found.changes.column("id").to_pylist() == [1, 2, 3]
-    assert found.changes.column_names[3:] == ["N", "id", "v"]
+    (block,) = read(file, data, swapped, DumpOptions())
+    assert block.changes.column("id").to_pylist() == [1, 2, 3]
+    assert block.changes.column_names[3:] == ["N", "id", "v"]
 
 
 @pytest.mark.parametrize("header", [True, False])
@@ -165,18 +165,18 @@ def test_generated_columns_are_missing_or_there(header: bool, taken: str) -> Non
     columns = dumped(schema) if taken == "none" else schema.stored
     rows = [("1", "2")] if taken == "none" else [("1", "7", "2")]
     file, data = file_of(csv_file(columns, rows, Writing(options=DumpOptions(header=header))), "csv")
-    (found,) = read(file, data, schema, DumpOptions(header=header))
-    assert found.changes.column_names[3:] == [column.name for column in columns]
+    (block,) = read(file, data, schema, DumpOptions(header=header))
+    assert block.changes.column_names[3:] == [column.name for column in columns]
 
 
 def test_rows_that_do_not_fit_name_their_line_in_the_file_and_keep_their_bytes() -> None:
     rows: list[Row] = [(str(number), "x", "many" if number % 40 == 9 else "1.00") for number in range(100)]
     data = written(rows)
     file, stored = file_of(data, "csv")
-    found = read(file, stored, PLAIN, DumpOptions(), cuts=[300, 700])
-    rejects = [(one.line, one.raw, one.column, one.reason) for block in found for one in block.rejects]
-    said = '"many" is not DECIMAL(5,2)'
-    assert rejects == [(line, b'%d,"x",many' % (line - 2), "n", said) for line in (11, 51, 91)]
+    blocks = read(file, stored, PLAIN, DumpOptions(), cuts=[300, 700])
+    rejects = [(reject.line, reject.raw, reject.column, reject.reason) for block in blocks for reject in block.rejects]
+    reason = '"many" is not DECIMAL(5,2)'
+    assert rejects == [(line, b'%d,"x",many' % (line - 2), "n", reason) for line in (11, 51, 91)]
 
 
 @pytest.mark.parametrize(("escape", "start", "end"), [(True, 0, 9999), (False, 0, 9999), (True, 200, 500)])
@@ -237,22 +237,22 @@ def test_a_byte_order_mark_is_stepped_over() -> None:
 def test_a_text_like_the_null_marker_is_noted_where_nothing_separates_them() -> None:
     options = DumpOptions(delimiter="", null_value="NULL")
     file, data = file_of(csv_file(PLAIN.columns, [("1", "NULL", None)], Writing(options=options)), "csv")
-    (found,) = read(file, data, PLAIN, options)
-    assert dict(found.notes) == {("v", NULL_OR_TEXT): 1}
+    (block,) = read(file, data, PLAIN, options)
+    assert dict(block.notes) == {("v", NULL_OR_TEXT): 1}
 
 
 @pytest.mark.parametrize("text", ["1.23457e15", "-3.40282e38", "1e-16"])
 def test_a_float_with_lost_digits_is_noted_and_in_a_key_rejected(text: str) -> None:
     schema = created("create table t (id int primary key, f float, d double)")
     file, data = file_of(csv_file(schema.columns, [("1", text, text), ("2", "0", "0")], Writing()), "csv")
-    (found,) = read(file, data, schema, DumpOptions())
-    assert dict(found.notes) == {("f", SIX_DIGITS): 1}
-    (found,) = read(file, data, replace(schema, key=("f",)), DumpOptions())
-    assert [(one.line, one.column) for one in found.rejects] == [(2, "f")]
+    (block,) = read(file, data, schema, DumpOptions())
+    assert dict(block.notes) == {("f", SIX_DIGITS): 1}
+    (block,) = read(file, data, replace(schema, key=("f",)), DumpOptions())
+    assert [(reject.line, reject.column) for reject in block.rejects] == [(2, "f")]
 
 
 def test_a_zero_date_in_the_key_is_rejected() -> None:
     schema = created("create table t (d date primary key, a int)")
     file, data = file_of(csv_file(schema.columns, [("0000-00-00", "1"), ("2024-01-01", "2")], Writing()), "csv")
-    (found,) = read(file, data, schema, DumpOptions())
-    assert [(one.line, one.column) for one in found.rejects] == [(2, "d")]
+    (block,) = read(file, data, schema, DumpOptions())
+    assert [(reject.line, reject.column) for reject in block.rejects] == [(2, "d")]

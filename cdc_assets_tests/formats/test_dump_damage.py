@@ -53,11 +53,11 @@ def test_damage_is_refused_or_touches_only_rows_beside_it(
     at %= len(data) + 1
     file, damaged = file_of(data[:at] + piece + data[at + gone :], kind)
     try:
-        found = read(file, damaged, schema, options, [], block_bytes)
+        blocks = read(file, damaged, schema, options, [], block_bytes)
     except CdcError:
         return
     whole = expected(schema, rows, options.timezone)
-    came = pa.concat_tables([one.changes for one in found]) if found else whole.slice(0, 0)
+    came = pa.concat_tables([block.changes for block in blocks]) if blocks else whole.slice(0, 0)
     lines, missing = rows_of(came.select(whole.column_names)), rows_of(whole)
     if kind != "parquet":  # where a byte is of many rows
         assert (lines - missing).total() <= 2

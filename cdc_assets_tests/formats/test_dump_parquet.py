@@ -62,8 +62,8 @@ def table_of(**columns: pa.Array) -> bytes:
 def test_the_types_of_the_file_decide(definition: str, array: pa.Array, expected: object) -> None:
     schema = created(f"create table t (c {definition})")
     file, data = file_of(table_of(c=array), "parquet")
-    (found,) = read(file, data, schema, DumpOptions(timezone="+08:00"))
-    value = found.changes.column("c")[0].as_py()
+    (block,) = read(file, data, schema, DumpOptions(timezone="+08:00"))
+    value = block.changes.column("c")[0].as_py()
     assert (value if isinstance(expected, int | float) else str(value)) == expected
 
 
@@ -88,18 +88,20 @@ def test_a_column_of_another_type_is_refused_by_name(definition: str, array: pa.
 
 def test_a_number_that_the_column_cannot_hold_is_rejected_with_its_row() -> None:
     file, data = file_of(table_of(id=pa.array([1, 2**40]), v=pa.array(["x", "y"])), "parquet")
-    (found,) = read(file, data, created("create table t (id int primary key, v text)"), DumpOptions())
-    assert [(one.line, one.column, one.raw) for one in found.rejects] == [(2, "id", b'{"id":1099511627776,"v":"y"}')]
+    (block,) = read(file, data, created("create table t (id int primary key, v text)"), DumpOptions())
+    assert [(reject.line, reject.column, reject.raw) for reject in block.rejects] == [
+        (2, "id", b'{"id":1099511627776,"v":"y"}')
+    ]
 
 
 def test_dates_that_parquet_could_not_hold_are_reported() -> None:
     rows: list[Row] = [("1", "x", "0000-00-00 00:00:00"), ("2", "x", None)]
     file, data = file_of(parquet_file(PLAIN.columns, rows), "parquet")
-    (found,) = read(file, data, PLAIN, DumpOptions())
-    assert dict(found.notes) == {("at", NULL_OR_ZERO_DATE): 2}
+    (block,) = read(file, data, PLAIN, DumpOptions())
+    assert dict(block.notes) == {("at", NULL_OR_ZERO_DATE): 2}
     strict = replace(PLAIN, columns=(*PLAIN.columns[:2], replace(PLAIN.columns[2], nullable=False)))
-    (found,) = read(file, data, strict, DumpOptions())
-    assert dict(found.notes) == {("at", ZERO_DATE): 2}
+    (block,) = read(file, data, strict, DumpOptions())
+    assert dict(block.notes) == {("at", ZERO_DATE): 2}
 
 
 @pytest.mark.parametrize("left", [0, 3, 100, -1])
@@ -124,8 +126,8 @@ def test_row_groups_of_a_split_know_their_place_in_the_file() -> None:
         return data[start:end]
 
     for split in (DumpSplit(file, 0, 300), DumpSplit(file, 300, file.size)):
-        found = list(dump_format("parquet").read(split, read_range, TABLE, PLAIN, DumpOptions(), AT))
-        lines, ids = ([v for one in found for v in one.changes.column(name).to_pylist()] for name in (LINE, "id"))
+        blocks = list(dump_format("parquet").read(split, read_range, TABLE, PLAIN, DumpOptions(), AT))
+        lines, ids = ([v for block in blocks for v in block.changes.column(name).to_pylist()] for name in (LINE, "id"))
         assert 0 < len(ids) < 10
         assert lines[0] + dump_format("parquet").lines_before(split, read_range, DumpOptions()) == ids[0] + 1
         raws = dump_format("parquet").raw_records(split, read_range, lines, DumpOptions())

@@ -51,10 +51,10 @@ def test_what_dumpling_writes_reads_back(
 
 def refused(data: bytes, schema: TableSchema = PLAIN, **given_options: object) -> MalformedData:
     file, stored = file_of(data, "sql")
-    with pytest.raises(MalformedData) as found:
+    with pytest.raises(MalformedData) as refusal:
         read(file, stored, schema, replace(DumpOptions(), **given_options))  # type: ignore[arg-type]
-    assert found.value.where["path"] == file.path
-    return found.value
+    assert refusal.value.where["path"] == file.path
+    return refusal.value
 
 
 @pytest.mark.parametrize("escape", [True, False])
@@ -101,8 +101,8 @@ def test_escapes_are_refused_where_none_are_expected() -> None:
 def test_rows_without_a_column_list_have_the_columns_that_are_not_generated() -> None:
     schema = created("create table t (a int primary key, s int as (a*2) stored, v int as (a) virtual, b int)")
     file, data = file_of(sql_file("t", dumped(schema), [("1", "2")], Writing()), "sql")
-    (found,) = read(file, data, schema, DumpOptions())
-    assert found.changes.column_names[3:] == ["a", "b"]
+    (block,) = read(file, data, schema, DumpOptions())
+    assert block.changes.column_names[3:] == ["a", "b"]
 
 
 @pytest.mark.parametrize("name", ["it's", "a`b", "x, y) VALUES (", "back\\slash", "x'00'"])
@@ -123,9 +123,11 @@ def test_rows_that_do_not_fit_name_their_line_in_the_file_and_keep_their_bytes()
     rows: list[Row] = [(str(number), "x", "many" if number % 40 == 9 else "1.00") for number in range(100)]
     data = written(rows, statement_bytes=1_000_000).replace(b"many", b"-1e9")
     file, stored = file_of(data, "sql")
-    rejects = [one for block in read(file, stored, PLAIN, DumpOptions(), cuts=[300, 700]) for one in block.rejects]
+    rejects = [
+        reject for block in read(file, stored, PLAIN, DumpOptions(), cuts=[300, 700]) for reject in block.rejects
+    ]
     lines = data.split(b"\n")
-    assert [(one.line, one.raw) for one in rejects] == [(line, lines[line - 1]) for line in (13, 53, 93)]
+    assert [(reject.line, reject.raw) for reject in rejects] == [(line, lines[line - 1]) for line in (13, 53, 93)]
 
 
 @pytest.mark.parametrize(("escape", "start", "end"), [(True, 0, 9999), (False, 0, 9999), (True, 200, 500)])

@@ -42,7 +42,7 @@ def edited(
     made: list[Any], spaced: bool, in_ascii: bool, damaged: list[tuple[int, tuple[bytes, bytes]]]
 ) -> list[bytes | None]:
     separators = (", ", ": ") if spaced else (",", ":")
-    messages = [json.dumps(one, separators=separators, ensure_ascii=in_ascii).encode() for one in made]
+    messages = [json.dumps(record, separators=separators, ensure_ascii=in_ascii).encode() for record in made]
     for place, (old, new) in damaged:
         if place < len(messages):
             messages[place] = messages[place].replace(old, new, 1)
@@ -56,29 +56,29 @@ def cells(column: RecordColumn) -> list[tuple[int, str | None, bool, bool]]:
 
 def held(records: Records, path: Path = ()) -> list[dict[Path, Any]]:
     """All that records hold, each by the paths that are there."""
-    found: list[dict[Path, Any]] = [{} for _ in range(len(records))]
+    cells_by_path: list[dict[Path, Any]] = [{} for _ in range(len(records))]
     numbers, fits = records.whole_numbers(*path)
     whole = [int(number) if fit else None for number, fit in zip(numbers, fits, strict=True)]
     lengths, objects = records.lengths(*path).tolist(), records.are_objects(*path).tolist()
     for place, cell in enumerate(cells(records.column(*path))):
         assert cell[0] == records.kinds(*path)[place]
         if cell[0] != CellKind.ABSENT:
-            found[place][path] = (cell, lengths[place], objects[place], whole[place])
+            cells_by_path[place][path] = (cell, lengths[place], objects[place], whole[place])
     for mask, text in records.by_value(*path):
         for place in np.flatnonzero(mask & (records.kinds(*path) != CellKind.ABSENT)).tolist():
-            found[place][path + ("value",)] = text  # noqa: RUF005
+            cells_by_path[place][path + ("value",)] = text  # noqa: RUF005
     for mask in records.by_members(*path):
         for name in records.members(*path):
             assert len(set((records.kinds(*path, name)[mask] == CellKind.ABSENT).tolist())) <= 1
     for step in (*records.members(*path), *range(max(lengths, default=0))):
         for place, deeper in enumerate(held(records, (*path, step))):
-            found[place] |= deeper
-    return found
+            cells_by_path[place] |= deeper
+    return cells_by_path
 
 
 def read(messages: list[bytes | None], few: int, fixed: str = "") -> dict[int, Any]:
     """What messages hold, or why they are refused."""
-    found = dict[int, Any]()
+    contents = dict[int, Any]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(producer, "_FEW", few)
         for records in json_records(pa.array(messages, pa.binary()), fixed):
@@ -86,9 +86,9 @@ def read(messages: list[bytes | None], few: int, fixed: str = "") -> dict[int, A
             assert sorted(reasons) == np.flatnonzero(~records.sound).tolist()
             for place, values in enumerate(held(records)):
                 message = int(records.messages[place])
-                assert message not in found
-                found[message] = reasons.get(place, values)
-    return found
+                assert message not in contents
+                contents[message] = reasons.get(place, values)
+    return contents
 
 
 @given(_EDITED)
@@ -154,7 +154,7 @@ def test_some_of_the_records_are_as_they_were_among_all(
             reasons = {message: reason for _, message, reason in records.refused()}
             some = records.among(kept)
             assert some.messages.tolist() == records.messages[kept].tolist()
-            assert held(some) == [one for one, mark in zip(held(records), kept.tolist(), strict=True) if mark]
+            assert held(some) == [record for record, mark in zip(held(records), kept.tolist(), strict=True) if mark]
             assert {m: r for _, m, r in some.refused()} == {m: reasons[m] for m in reasons if m in some.messages}
             assert some.sound.tolist() == records.sound[kept].tolist()
 
@@ -164,8 +164,8 @@ def test_a_strict_parser_says_why_a_message_is_none() -> None:
         b'{"a":1,"a":2}', b'{"a":"\\ud800"}', b'{"a":"\xff"}', b'{"a":NaN}', b'{"a":', b"[1]", b"", None,
         b'{"a":' + b"[" * 500 + b"]" * 500 + b"}", b'{"a":' + b"[" * 50_000,
     ]  # fmt: skip
-    (found,) = parsed_records(pa.array(sent, pa.binary()))
-    assert [reason for _, _, reason in found.refused()] == [
+    (records,) = parsed_records(pa.array(sent, pa.binary()))
+    assert [reason for _, _, reason in records.refused()] == [
         'the member "a" appears twice in it',
         "a text in it has half of a surrogate pair, so it is not UTF-8",
         "it is not UTF-8 at byte 6",
@@ -177,23 +177,23 @@ def test_a_strict_parser_says_why_a_message_is_none() -> None:
         "it is nested too deeply",
         "it is nested too deeply",
     ]
-    assert not found.sound.any()
+    assert not records.sound.any()
 
 
 def test_numbers_keep_their_digits_and_what_is_within_a_cell_is_compact_json() -> None:
     sent = [b'{"a": 1.50, "b": {"c": [1e2, "\\u00e9", null, {}]}}', b'{"a": 123456789012345678901, "b": []}']
-    (found,) = parsed_records(pa.array(sent, pa.binary()))
-    assert found.column("a").texts.to_pylist() == ["1.50", "123456789012345678901"]
-    assert found.column("b").texts.to_pylist() == ['{"c":[1e2,"é",null,{}]}', "[]"]
-    assert found.column("b", "c", 0).texts.to_pylist() == ["1e2", None]
+    (records,) = parsed_records(pa.array(sent, pa.binary()))
+    assert records.column("a").texts.to_pylist() == ["1.50", "123456789012345678901"]
+    assert records.column("b").texts.to_pylist() == ['{"c":[1e2,"é",null,{}]}', "[]"]
+    assert records.column("b", "c", 0).texts.to_pylist() == ["1e2", None]
 
 
 def test_the_first_reason_of_a_record_counts() -> None:
-    found, unread = parsed_records(pa.array([b'{"a":1}', b'{"a":2}', b"x"], pa.binary()))
-    found.require(found.column("a").are(CellKind.TEXT) | np.array([True, False]), "it is no text")
-    for records in (found, unread):
+    sound_records, unread = parsed_records(pa.array([b'{"a":1}', b'{"a":2}', b"x"], pa.binary()))
+    sound_records.require(sound_records.column("a").are(CellKind.TEXT) | np.array([True, False]), "it is no text")
+    for records in (sound_records, unread):
         records.require(False, lambda place: f"the record at {place}")
-    assert list(found.refused()) == [(0, 0, "the record at 0"), (1, 1, "it is no text")]
+    assert list(sound_records.refused()) == [(0, 0, "the record at 0"), (1, 1, "it is no text")]
     assert [(message, reason[:14]) for _, message, reason in unread.refused()] == [(2, "it is not JSON")]
 
 
@@ -207,10 +207,10 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def of_one_shape(sent: list[bytes]) -> dict[int, str | None]:
     """The cells `a` of messages that are not left to the parser."""
-    found = dict[int, str | None]()
+    texts_by_message = dict[int, str | None]()
     for group in same_shapes(pa.array(sent, pa.binary())):
-        found |= dict(zip(group.messages.tolist(), group.column("a").texts.to_pylist(), strict=True))
-    return found
+        texts_by_message |= dict(zip(group.messages.tolist(), group.column("a").texts.to_pylist(), strict=True))
+    return texts_by_message
 
 
 @pytest.mark.usefixtures("few")
@@ -225,9 +225,9 @@ def test_messages_of_one_shape_are_all_read_whatever_their_values_are() -> None:
 @pytest.mark.usefixtures("few")
 def test_texts_with_escapes_are_read_side_by_side_too() -> None:
     texts = ["", '"', "\\", '\\"', "a\nb", "ß", "\\u0041", "/"]
-    sent = [json.dumps({"a": one, "b": place}).encode() for place, one in enumerate(texts)]
-    found = of_one_shape([*sent, b'{"a": "\\/\\u0041", "b": 8}'])
-    assert [value for _, value in sorted(found.items())] == [*texts, "/A"]
+    sent = [json.dumps({"a": text, "b": place}).encode() for place, text in enumerate(texts)]
+    texts_by_message = of_one_shape([*sent, b'{"a": "\\/\\u0041", "b": 8}'])
+    assert [value for _, value in sorted(texts_by_message.items())] == [*texts, "/A"]
 
 
 @pytest.mark.usefixtures("few")
@@ -238,7 +238,7 @@ def test_a_text_without_its_end_has_no_shape_with_what_stands_behind_it() -> Non
 
 def test_a_message_with_a_member_twice_has_no_shape() -> None:
     twice = [b'{"a":1,"a":2}', b'{"a":1,"a":{}}', b'{"a":{"b":1},"a":2}', b'{"a":[1],"a":{"b":1}}', b'{"a":{},"a":{}}']
-    assert [find_shape(one) for one in twice] == [None] * 5
+    assert [find_shape(message) for message in twice] == [None] * 5
 
 
 def test_a_member_that_is_the_same_everywhere_is_no_value() -> None:
@@ -251,19 +251,19 @@ def test_a_member_that_is_the_same_everywhere_is_no_value() -> None:
 def test_a_message_without_value_does_not_begin_as_the_next_one_does() -> None:
     message = b'{"schema":{"type":"int32"},"payload":{"id":%d}}'
     sent = [message % 1, None, message % 2, b"", message % 3]
-    (found,) = same_shapes(pa.array(sent, pa.binary()), "schema")
-    assert found.messages.tolist() == [0, 2, 4]
-    assert found.column("payload", "id").texts.to_pylist() == ["1", "2", "3"]
-    assert found.column("payload").texts.to_pylist() == ['{"id":1}', '{"id":2}', '{"id":3}']
+    (records,) = same_shapes(pa.array(sent, pa.binary()), "schema")
+    assert records.messages.tolist() == [0, 2, 4]
+    assert records.column("payload", "id").texts.to_pylist() == ["1", "2", "3"]
+    assert records.column("payload").texts.to_pylist() == ['{"id":1}', '{"id":2}', '{"id":3}']
 
 
 @pytest.mark.usefixtures("few")
 def test_blocks_are_read_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer, "_BLOCK_BYTES", 40)
     monkeypatch.setattr(producer, "_BLOCK_MESSAGES", 4)
-    found = of_one_shape([b'{"a":%d}' % number for number in range(50)])
-    assert [value for _, value in sorted(found.items())] == [str(number) for number in range(50)]
+    texts_by_message = of_one_shape([b'{"a":%d}' % number for number in range(50)])
+    assert [value for _, value in sorted(texts_by_message.items())] == [str(number) for number in range(50)]
 
 
 def test_few_messages_are_left_to_the_parser() -> None:
-    assert all(isinstance(one, ParsedRecords) for one in json_records(pa.array([b'{"a":1}'] * 3, pa.binary())))
+    assert all(isinstance(block, ParsedRecords) for block in json_records(pa.array([b'{"a":1}'] * 3, pa.binary())))

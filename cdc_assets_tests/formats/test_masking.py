@@ -60,8 +60,8 @@ def test_rows_of_feeds_are_decoded_at_one_place() -> None:
 
 
 def test_rows_of_dumps_and_sources_are_read_at_known_places() -> None:
-    found = users(("rows", 3), ("read", 4), ("read", 6), ("read_split", 6))
-    assert {one for one in found if not one.startswith("landing/")} == set(READS_DUMPS)  # its rows are messages
+    places = users(("rows", 3), ("read", 4), ("read", 6), ("read_split", 6))
+    assert {place for place in places if not place.startswith("landing/")} == set(READS_DUMPS)  # its rows are messages
 
 
 def test_only_what_masks_is_offered_to_those_who_decode() -> None:
@@ -95,10 +95,10 @@ class Leaky:
 
 def test_a_decoder_that_nobody_has_written_yet_is_masked_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(formats, "_plug", lambda wire: Leaky())
-    found = decode_among(written().wire, b"", "f.csv", [(T, SCHEMA)])[1]
-    assert found.changes.column("a").to_pylist() == ["x"]
-    assert "secret" not in repr(found)
-    assert [(reject.line, reject.column) for reject in found.rejects] == [(2, "id"), (3, "")]
+    decoded_rows = decode_among(written().wire, b"", "f.csv", [(T, SCHEMA)])[1]
+    assert decoded_rows.changes.column("a").to_pylist() == ["x"]
+    assert "secret" not in repr(decoded_rows)
+    assert [(reject.line, reject.column) for reject in decoded_rows.rejects] == [(2, "id"), (3, "")]
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,10 @@ def test_what_a_dump_raises_behind_its_rows_says_nothing_of_values() -> None:
         yield Leaky().decode(b"", "d.csv", T, SCHEMA, None)
         raise MalformedData("secret", line=9)
 
-    found = masked_blocks(blocks(), "d.csv", SCHEMA)
-    assert next(found).changes.column("a").to_pylist() == ["x"]
+    masked_rows = masked_blocks(blocks(), "d.csv", SCHEMA)
+    assert next(masked_rows).changes.column("a").to_pylist() == ["x"]
     with pytest.raises(MalformedData) as raised:
-        next(found)
+        next(masked_rows)
     assert ("secret" in str(raised.value), raised.value.where["line"]) == (False, 9)
 
 

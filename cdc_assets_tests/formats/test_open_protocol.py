@@ -39,8 +39,8 @@ def framed(pieces: list[bytes], head: bytes = b"") -> bytes:
 
 
 def event(side: dict[str, Any], **more: dict[str, Any]) -> bytes:
-    sides = {name: {c: {"t": _CODES[c][0], "f": _CODES[c][1], "v": v} for c, v in one.items()}
-             for name, one in {**side, **more}.items()}  # fmt: skip
+    sides = {name: {c: {"t": _CODES[c][0], "f": _CODES[c][1], "v": v} for c, v in values.items()}
+             for name, values in {**side, **more}.items()}  # fmt: skip
     return json.dumps(sides, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -54,14 +54,14 @@ def decoded(*messages: tuple[bytes, bytes], options: MessageOptions = OPTIONS) -
     return decode(rows_of(batch, classify(batch, options), T), "landed", T, SCHEMA, options)
 
 
-def rows(found: Decoded) -> list[tuple[Any, ...]]:
-    assert found.rejects == ()
-    return [tuple(row.values()) for row in found.changes.to_pylist()]
+def rows(decoded_rows: Decoded) -> list[tuple[Any, ...]]:
+    assert decoded_rows.rejects == ()
+    return [tuple(row.values()) for row in decoded_rows.changes.to_pylist()]
 
 
 def said(*messages: tuple[bytes | None, bytes | None], options: MessageOptions = OPTIONS) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = classify(messages_of(messages), options).to_pylist()
-    return found
+    spoken_messages: list[dict[str, Any]] = classify(messages_of(messages), options).to_pylist()
+    return spoken_messages
 
 
 def test_marks_and_ddl() -> None:
@@ -90,51 +90,62 @@ def test_an_update_that_brings_what_changed_keeps_the_rest() -> None:
 
 def test_a_claim_is_reported_with_its_place_and_its_file_read() -> None:
     head = {"ts": 7, "ccl": "s3://claims/0a1b.json"}
-    [one] = said(message((head, event({"u": {"id": 1}}))))
-    assert (one["kind"], one["claim"], one["table"]) == ("row", "s3://claims/0a1b.json", "t")
+    [spoken_message] = said(message((head, event({"u": {"id": 1}}))))
+    assert (spoken_message["kind"], spoken_message["claim"], spoken_message["table"]) == (
+        "row",
+        "s3://claims/0a1b.json",
+        "t",
+    )
     key, value = message(({"ts": 7}, event({"u": {"id": 1, "name": "x", "raw": None, "long": None, "d": None}})))
     file = {"key": base64.b64encode(key).decode(), "value": base64.b64encode(value).decode()}
-    found = read_claim(json.dumps(file).encode(), OPTIONS)
-    assert rows(decoded((found[0] or b"", found[1]))) == [(Op.INSERT, 7, 1, 1, "x", None, None, None)]
+    claimed_message = read_claim(json.dumps(file).encode(), OPTIONS)
+    assert rows(decoded((claimed_message[0] or b"", claimed_message[1]))) == [
+        (Op.INSERT, 7, 1, 1, "x", None, None, None)
+    ]
 
 
 def test_a_row_that_lies_elsewhere_is_a_line_of_its_own_among_those_of_its_message() -> None:
     heads = ({"ts": 6}, {"ts": 7, "ccl": "s3://c/a.json"}, {"ts": 8}, {"ts": 8})
     key, value = message(*((head, event({"u": {"id": 1}})) for head in heads))
     ohk_twice = [piece.replace(b'"ccl"', b'"ohk":true,"ohk":false,"ccl"') for piece in pieces(key)]
-    for one in (key, framed(ohk_twice, key[:8])):  # the latter as the new architecture writes it
-        found = [(line["ordinals"], line["claim"]) for line in said((one, value))]
-        assert found == [([0], None), ([1], "s3://c/a.json"), ([2, 3], None)]
-        assert [shown.version for shown in schemas(messages_of([(one, value)]), OPTIONS)] == [6]
+    for message_key in (key, framed(ohk_twice, key[:8])):  # the latter as the new architecture writes it
+        claims = [(line["ordinals"], line["claim"]) for line in said((message_key, value))]
+        assert claims == [([0], None), ([1], "s3://c/a.json"), ([2, 3], None)]
+        assert [shown.version for shown in schemas(messages_of([(message_key, value)]), OPTIONS)] == [6]
 
 
 def pieces(key: bytes) -> list[bytes]:
-    found, at = list[bytes](), 8
+    key_pieces, at = list[bytes](), 8
     while at < len(key):
         (length,) = struct.unpack_from(">Q", key, at)
-        found.append(key[at + 8 : at + 8 + length])
+        key_pieces.append(key[at + 8 : at + 8 + length])
         at += 8 + length
-    return found
+    return key_pieces
 
 
 def test_deletes_of_their_key_only_show_no_columns() -> None:
     sent = messages_of([message(({"ts": 6}, event({"d": {"id": 1}})), ({"ts": 7}, event({"u": {"id": 1, "d": 1.5}})))])
     of_keys = MessageOptions(protocol="open-protocol", delete_only_output_handle_key_columns=True)
-    assert [[c.name for c in one.schema.columns] for one in schemas(sent, of_keys)] == [["id", "d"]]
-    assert [one.version for one in schemas(sent, OPTIONS)] == [6, 7]
+    assert [[c.name for c in schema_event.schema.columns] for schema_event in schemas(sent, of_keys)] == [["id", "d"]]
+    assert [schema_event.version for schema_event in schemas(sent, OPTIONS)] == [6, 7]
 
 
 def test_a_row_of_its_key_only_is_bad_and_says_which_option_to_change() -> None:
-    [one] = said(message(({"ts": 7, "ohk": True}, event({"u": {"id": 1}}))))
-    assert (one["kind"], one["table"], one["commit_ts"], one["ordinals"]) == ("bad", "t", 7, [0])
-    assert "claim-check" in one["reason"]
+    [spoken_message] = said(message(({"ts": 7, "ohk": True}, event({"u": {"id": 1}}))))
+    assert (
+        spoken_message["kind"],
+        spoken_message["table"],
+        spoken_message["commit_ts"],
+        spoken_message["ordinals"],
+    ) == ("bad", "t", 7, [0])
+    assert "claim-check" in spoken_message["reason"]
 
 
 def test_the_key_of_a_large_row_is_enough_for_its_delete() -> None:
     options = MessageOptions(protocol="open-protocol", large_message_handle_option="handle-key-only")
     head = {"ts": 7, "ohk": True}
     gone, changed = message((head, event({"d": {"id": 1}}))), message((head, event({"u": {"id": 1}})))
-    assert [one["kind"] for one in said(gone, changed, options=options)] == ["row", "bad"]
+    assert [spoken_message["kind"] for spoken_message in said(gone, changed, options=options)] == ["row", "bad"]
     assert rows(decoded(gone, options=options)) == [(Op.DELETE_KEY, 7, 1, 1, None, None, None, None)]
 
 
@@ -143,8 +154,8 @@ def test_values_may_be_compressed_each_by_itself(compression: str) -> None:
     options = MessageOptions(protocol="open-protocol", large_message_handle_compression=compression)
     plain = event({"u": {"id": 1, "name": "x" * 500, "raw": None, "long": None, "d": None}})
     packed = pa.Codec(compression).compress(plain, asbytes=True)
-    found = decoded(message(({"ts": 7}, packed)), options=options)
-    assert rows(found) == [(Op.INSERT, 7, 1, 1, "x" * 500, None, None, None)]
+    decoded_rows = decoded(message(({"ts": 7}, packed)), options=options)
+    assert rows(decoded_rows) == [(Op.INSERT, 7, 1, 1, "x" * 500, None, None, None)]
     [reject] = decoded(message(({"ts": 7}, plain)), options=options).rejects
     assert compression in reject.reason
 
@@ -161,14 +172,14 @@ def test_bytes_are_quoted_as_go_quotes_them() -> None:
 def test_a_row_that_does_not_fit_is_a_reject_alone() -> None:
     good = {"id": (1 << 64) - 1, "name": "x", "raw": None, "long": None, "d": 1e300}
     strange = json.dumps({"u": {"more": {"t": 3, "f": 0, "v": 1}}}).encode()
-    found = decoded(
+    decoded_rows = decoded(
         message(({"ts": 1}, event({"u": good})), ({"ts": 2}, strange), ({"ts": 3}, b"{}"), ({"ts": 4}, b"nonsense")),
         message(({"ts": 5}, event({"u": {**good, "id": "1"}}))),
     )
-    assert found.changes.column("id").to_pylist() == [(1 << 64) - 1]
-    places = [(reject.line, reject.column, reject.commit_ts) for reject in found.rejects]
+    assert decoded_rows.changes.column("id").to_pylist() == [(1 << 64) - 1]
+    places = [(reject.line, reject.column, reject.commit_ts) for reject in decoded_rows.rejects]
     assert places == [(2, "more", 2), (3, "", 3), (4, "", 4), (5, "id", 5)]
-    assert found.rejects[2].raw == b"nonsense"
+    assert decoded_rows.rejects[2].raw == b"nonsense"
 
 
 NAMELESS = '{"t":15,"f":64,"v":"a"}'
@@ -190,12 +201,12 @@ def test_values_before_without_the_names_of_their_columns_are_those_that_became_
     """As the new architecture writes them where only changed columns are sent."""
     after = event({"u": {"id": 1, "name": None, "raw": None, "long": None, "d": 2.5}})
     options = MessageOptions(protocol="open-protocol", only_output_updated_columns=True)
-    found = decoded(message(({"ts": 5}, after[:-1] + b',"p":' + before.encode() + b"}")), options=options)
+    decoded_rows = decoded(message(({"ts": 5}, after[:-1] + b',"p":' + before.encode() + b"}")), options=options)
     if says:
-        (reject,) = found.rejects
+        (reject,) = decoded_rows.rejects
         assert says in reject.reason
     else:
-        assert rows(found) == [(Op.UPDATE, 5, 1, 1, None, None, None, 2.5)]
+        assert rows(decoded_rows) == [(Op.UPDATE, 5, 1, 1, None, None, None, 2.5)]
 
 
 PARTIAL = MessageOptions(protocol="open-protocol", only_output_updated_columns=True)
@@ -253,7 +264,7 @@ def test_flags_of_mysql_are_known_by_their_size() -> None:
     assert "MySQL's own" in reject.reason
     (shown,) = schemas(sent, OPTIONS)
     assert shown.schema.key == ("id",)
-    columns = {one.name: (one.type, one.unsigned, one.nullable) for one in shown.schema.columns}
+    columns = {column.name: (column.type, column.unsigned, column.nullable) for column in shown.schema.columns}
     assert columns["id"] == ("BIGINT", True, False)
     assert columns["name"] == ("VARCHAR", False, False)
     assert columns["raw"] == ("VARBINARY", False, False)
@@ -280,8 +291,8 @@ def test_a_table_without_key_needs_all_names_of_the_row_before() -> None:
 
 def test_numbers_beyond_all_types_are_refused() -> None:
     ddl = framed([b'{"ts":7,"scm":"a","t":2}'], struct.pack(">Q", 1)), framed([b'{"q":"x","t":99999999999}'])
-    [one] = said(ddl)
-    assert (one["kind"], one["schema"]) == ("bad", "a")
+    [spoken_message] = said(ddl)
+    assert (spoken_message["kind"], spoken_message["schema"]) == ("bad", "a")
     for number in (-5, 1 << 70, True, 1.5):
         cells: dict[str, Any] = {name: {"t": code, "f": flags, "v": None} for name, (code, flags) in _CODES.items()}
         cells |= {"id": {"t": 8, "f": 139, "v": 1}, "name": {"t": number, "f": 64, "v": "x"}}
@@ -290,14 +301,16 @@ def test_numbers_beyond_all_types_are_refused() -> None:
 
 
 def test_rows_give_the_schema_approximately() -> None:
-    [one] = schemas(messages_of([message(({"ts": 7}, event({"u": {"id": 1, "name": None, "raw": "x"}})))]), OPTIONS)
-    assert [(column.name, column.type) for column in one.schema.columns] == [
+    [schema_event] = schemas(
+        messages_of([message(({"ts": 7}, event({"u": {"id": 1, "name": None, "raw": "x"}})))]), OPTIONS
+    )
+    assert [(column.name, column.type) for column in schema_event.schema.columns] == [
         ("id", "BIGINT"),
         ("name", "VARCHAR"),
         ("raw", "VARBINARY"),
     ]
-    assert one.schema.key == ("id",)
-    assert any("order of the columns" in sentence for sentence in one.approximate)
+    assert schema_event.schema.key == ("id",)
+    assert any("order of the columns" in sentence for sentence in schema_event.approximate)
 
 
 VALUES = st.fixed_dictionaries(

@@ -165,22 +165,22 @@ WAYS = [(name, few) for name in FEEDS for few in (1, 1 << 40) if few > 1 or name
 @pytest.mark.parametrize(("name", "few"), WAYS, ids=[f"{name}, {few} at least" for name, few in WAYS])
 def test_no_value_of_a_message_stops_the_reading_of_others(name: str, few: int) -> None:
     feed = FEEDS[name]
-    sound = [json.dumps(one, separators=(",", ":")).encode() for one in feed.values]
+    sound = [json.dumps(value, separators=(",", ":")).encode() for value in feed.values]
     with patch.object(json_records, "_FEW", few):
         spoken, rows, reasons = read(feed, sound)
         assert reasons == []
         assert rows
         for value in feed.values:
             for path in paths(value):
-                torn = [poisoned(value, path, one) for one in POISON]
+                torn = [poisoned(value, path, poison) for poison in POISON]
                 try:
-                    lines, found, reasons = read(feed, [*torn, *sound])
+                    lines, decoded_rows, reasons = read(feed, [*torn, *sound])
                 except MalformedData:  # rows without their columns may be due to a setting
                     assert name == "canal-json"
                     continue
                 assert lines[-len(spoken) :] == spoken
-                assert found[-len(rows) :] == rows
-                assert [one for one in reasons if "Error(" in one] == []
+                assert decoded_rows[-len(rows) :] == rows
+                assert [reason for reason in reasons if "Error(" in reason] == []
 
 
 def read(feed: Feed, values: list[bytes]) -> tuple[list[Any], list[Any], list[str]]:
@@ -190,11 +190,11 @@ def read(feed: Feed, values: list[bytes]) -> tuple[list[Any], list[Any], list[st
     spoken = codec.classify(batch, feed.options)
     codec.schemas(batch, feed.options)
     rows = rows_of(batch, spoken, TABLE)
-    found = codec.decode(rows, "landed", TABLE, TableSchema(feed.columns, ("id",)), feed.options)
-    lines = [{name: one for name, one in line.items() if name != "message"} for line in spoken.to_pylist()]
-    reasons = [line["reason"] for line in lines if line["reason"]] + [one.reason for one in found.rejects]
-    changes = found.changes.to_pylist()
-    return lines, [{name: one for name, one in row.items() if name in PLAIN} for row in changes], reasons
+    decoded_rows = codec.decode(rows, "landed", TABLE, TableSchema(feed.columns, ("id",)), feed.options)
+    lines = [{name: value for name, value in line.items() if name != "message"} for line in spoken.to_pylist()]
+    reasons = [line["reason"] for line in lines if line["reason"]] + [reject.reason for reject in decoded_rows.rejects]
+    changes = decoded_rows.changes.to_pylist()
+    return lines, [{name: value for name, value in row.items() if name in PLAIN} for row in changes], reasons
 
 
 PLAIN = {"_cdc_op", "_cdc_commit_ts", "id", "a", "w", "t", "d", "s", "b", "m", "i", "r", "j"}

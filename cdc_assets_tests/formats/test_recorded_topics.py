@@ -24,12 +24,14 @@ KINDS = {"row events": Kind.ROW, "ddl messages": Kind.DDL, "watermarks": Kind.RE
 @pytest.mark.parametrize("topic", MARKED)
 def test_a_topic_speaks_of_what_was_sent(topic: Topic) -> None:
     spoken = topic.spoken.to_pylist()
-    found = Counter(one["kind"] for one in spoken)
-    found[Kind.ROW.value] = sum(len(one["ordinals"] or ()) for one in spoken)
+    message_counts = Counter(message["kind"] for message in spoken)
+    message_counts[Kind.ROW.value] = sum(len(message["ordinals"] or ()) for message in spoken)
     if topic.options.protocol == "simple":
-        found.pop(Kind.SCHEMA.value, None)  # how many were sent is not recorded
+        message_counts.pop(Kind.SCHEMA.value, None)  # how many were sent is not recorded
     counts = {kind.value: topic.recorded["counts"].get(name, 0) for name, kind in KINDS.items()}
-    assert {kind: count for kind, count in found.items() if count} == {kind: n for kind, n in counts.items() if n}
+    assert {kind: count for kind, count in message_counts.items() if count} == {
+        kind: n for kind, n in counts.items() if n
+    }
 
 
 @pytest.mark.parametrize("topic", MARKED)
@@ -55,13 +57,13 @@ def test_the_schemas_in_its_messages_are_enough(topic: Topic) -> None:
 
 def unlike(topic: Topic, lake: MemoryLake) -> list[str]:
     """How the tables differ from the source's, what the wire has lost apart."""
-    found = []
+    mismatches = []
     for name, table in topic.case.expected().items():
         if name in topic.allowed.tables or str(name) in topic.recorded["skipped"]:
             continue
         skip = topic.lost(table) | topic.allowed.columns.get(name, frozenset())
-        found += differences(table, lake.read(name), skip=skip)
-    return found
+        mismatches += differences(table, lake.read(name), skip=skip)
+    return mismatches
 
 
 # --- deletes that only their offset places ----------------------------------------------------------------------------
@@ -79,7 +81,9 @@ def test_a_topic_with_a_registry_speaks_of_what_was_sent(topic: Topic) -> None:
     test_a_topic_speaks_of_what_was_sent(topic)
 
 
-@pytest.mark.parametrize("topic", [one for one in BY_OFFSET if (one.case.name, one.name) not in UNTOLD], ids=str)
+@pytest.mark.parametrize(
+    "topic", [topic for topic in BY_OFFSET if (topic.case.name, topic.name) not in UNTOLD], ids=str
+)
 def test_a_topic_with_a_registry_ends_equal_to_the_source(topic: Topic) -> None:
     if topic.case.name == "D_keys":
         topic = topic.by_text()  # only the registry has the key of a table from before the changefeed

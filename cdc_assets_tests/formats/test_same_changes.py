@@ -19,7 +19,7 @@ def entering(config: Config) -> set[Change]:
     """Return the rows that enter tables: (life, commit-ts, values by name); rows that come twice count once."""
     settings = config.settings()
     feed = settings.open_source()
-    found: set[Change] = set()
+    changes: set[Change] = set()
     for step in plan(feed.listing(), {}).steps:
         if not isinstance(step, ApplyRows):
             continue
@@ -29,8 +29,8 @@ def entering(config: Config) -> set[Change]:
         for row in window.changes.to_pylist():
             if row[OP] > 0:
                 values = tuple((name, str(row[name])) for name in names)
-                found.add((str(step.life.born_as), row[COMMIT_TS], values))
-    return found
+                changes.add((str(step.life.born_as), row[COMMIT_TS], values))
+    return changes
 
 
 def comparable(case: Case) -> list[Config]:
@@ -57,5 +57,5 @@ def test_every_configuration_of_a_case_decodes_to_the_same_changes(case: Case) -
     reference, *others = comparable(case)
     wanted = entering(reference)
     for other in others:
-        found = entering(other)
-        assert (found - wanted, wanted - found) == (set(), set()), f"{other} beside {reference}"
+        changes = entering(other)
+        assert (changes - wanted, wanted - changes) == (set(), set()), f"{other} beside {reference}"

@@ -47,8 +47,8 @@ def row(
 
 
 def said(*values: bytes | None, options: MessageOptions = OPTIONS) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = classify(messages_of([(None, value) for value in values]), options).to_pylist()
-    return found
+    messages: list[dict[str, Any]] = classify(messages_of([(None, value) for value in values]), options).to_pylist()
+    return messages
 
 
 def decoded(*values: bytes, options: MessageOptions = OPTIONS) -> Decoded:
@@ -56,9 +56,9 @@ def decoded(*values: bytes, options: MessageOptions = OPTIONS) -> Decoded:
     return decode(rows_of(batch, classify(batch, options), T), "landed", T, SCHEMA, options)
 
 
-def rows(found: Decoded) -> list[tuple[Any, ...]]:
-    assert found.rejects == ()
-    return [tuple(str(value) for value in one.values()) for one in found.changes.to_pylist()]
+def rows(decoded_rows: Decoded) -> list[tuple[Any, ...]]:
+    assert decoded_rows.rejects == ()
+    return [tuple(str(value) for value in change.values()) for change in decoded_rows.changes.to_pylist()]
 
 
 def without_scale_of_floats(column: Column) -> Column:
@@ -72,20 +72,27 @@ def without_scale_of_floats(column: Column) -> Column:
 @pytest.mark.parametrize("topic", topics("simple", "simple-avro"), ids=str)
 def test_schemas_of_ddl_are_those_of_the_schema_files(topic: Topic) -> None:
     files = {(file.table, file.version): file for file in topic.listing.schema_files}
-    events = [one for one in schemas(topic.messages, topic.options) if (one.table, one.version) in files]
+    events = [
+        schema_event
+        for schema_event in schemas(topic.messages, topic.options)
+        if (schema_event.table, schema_event.version) in files
+    ]
     assert events
     for event in events:
         columns = (files[event.table, event.version].columns, event.schema.columns)
-        file, stated = (TableSchema(tuple(without_scale_of_floats(one) for one in some)) for some in columns)
+        file, stated = (TableSchema(tuple(without_scale_of_floats(column) for column in some)) for some in columns)
         assert stated.decodes_like(file), event
 
 
 @pytest.mark.parametrize("topic", topics("simple", "simple-avro"), ids=str)
 def test_a_bootstrap_states_a_schema_without_a_commit_ts(topic: Topic) -> None:
-    spoken = [one for one in topic.spoken.to_pylist() if one["kind"] == "schema"]
+    spoken = [spoken_message for spoken_message in topic.spoken.to_pylist() if spoken_message["kind"] == "schema"]
     stated = {event.message: event for event in schemas(topic.messages, topic.options) if event.version == 0}
-    assert {one["message"] for one in spoken} == set(stated)
-    assert all(stated[one["message"]].table == TableId(one["schema"], one["table"]) for one in spoken)
+    assert {spoken_message["message"] for spoken_message in spoken} == set(stated)
+    assert all(
+        stated[spoken_message["message"]].table == TableId(spoken_message["schema"], spoken_message["table"])
+        for spoken_message in spoken
+    )
 
 
 def test_avro_vectors() -> None:
@@ -107,7 +114,7 @@ def test_a_default_in_avro_is_what_it_is_in_json(kind: str, default: bytes, expe
     sent = messages_of([(None, bytes.fromhex("16 02 02 02 0a") + table)])
     (event,) = schemas(sent, AVRO)
     assert (event.table, event.schema.columns[0].default) == (TableId("s", "t"), expected)
-    assert [one["kind"] for one in classify(sent, AVRO).to_pylist()] == ["schema"]
+    assert [spoken_message["kind"] for spoken_message in classify(sent, AVRO).to_pylist()] == ["schema"]
 
 
 def text(content: bytes) -> bytes:
@@ -119,12 +126,12 @@ def text(content: bytes) -> bytes:
 
 
 def test_insert_update_and_delete() -> None:
-    found = decoded(
+    decoded_rows = decoded(
         message("INSERT", 7, row(1, "a", b"\0\xff", "2020-01-02 03:04:05")),
         message("UPDATE", 8, row(1, None), row(1, "a")),
         message("DELETE", 9, None, row(1, None)),
     )
-    assert rows(found) == [
+    assert rows(decoded_rows) == [
         ("1", "7", "1", "1", "a", "b'\\x00\\xff'", "2020-01-02 03:04:05+00:00"),
         ("-1", "8", "2", "1", "a", "None", "None"),
         ("1", "8", "2", "1", "None", "None", "None"),
@@ -137,13 +144,13 @@ def test_each_time_has_its_own_zone() -> None:
         message("INSERT", n, row(n, "a", at="2020-01-02 03:04:05", zone=zone))
         for n, zone in enumerate(("UTC", "Asia/Shanghai", "UTC"))
     ]
-    found = [str(one) for one in decoded(*sent).changes.column("at").to_pylist()]
-    assert found == ["2020-01-02 03:04:05+00:00", "2020-01-01 19:04:05+00:00", "2020-01-02 03:04:05+00:00"]
+    times = [str(value) for value in decoded(*sent).changes.column("at").to_pylist()]
+    assert times == ["2020-01-02 03:04:05+00:00", "2020-01-01 19:04:05+00:00", "2020-01-02 03:04:05+00:00"]
 
 
 def test_a_row_that_does_not_fit_is_a_reject_alone() -> None:
     good = message("INSERT", 7, row(1, "a"))
-    found = decoded(
+    decoded_rows = decoded(
         good,
         message("INSERT", 8, {**row(2, "b"), "more": "1"}),
         message("UPDATE", 9, row(3, "c")),
@@ -151,37 +158,48 @@ def test_a_row_that_does_not_fit_is_a_reject_alone() -> None:
         message("INSERT", 11, row(5, "e", at="yesterday")),
         message("INSERT", 12, {**row(6, "f"), "name": 6}),
     )
-    assert found.changes.column("id").to_pylist() == [1, 6]
-    assert [(one.line, one.column) for one in found.rejects] == [(2, "more"), (3, ""), (4, "at"), (5, "at")]
-    assert found.rejects[1].raw == message("UPDATE", 9, row(3, "c"))
+    assert decoded_rows.changes.column("id").to_pylist() == [1, 6]
+    assert [(reject.line, reject.column) for reject in decoded_rows.rejects] == [
+        (2, "more"),
+        (3, ""),
+        (4, "at"),
+        (5, "at"),
+    ]
+    assert decoded_rows.rejects[1].raw == message("UPDATE", 9, row(3, "c"))
 
 
 def test_a_row_whose_checksum_does_not_fit_is_rejected_as_ticdc_says_so() -> None:
     sums = [{"version": 0, "corrupted": corrupted, "current": 1, "previous": 0} for corrupted in (False, True)]
-    found = decoded(*(message("INSERT", 7 + at, row(at, "a"), checksum=one) for at, one in enumerate(sums)))
-    (reject,) = found.rejects
-    assert (found.changes.column("id").to_pylist(), reject.line) == ([0], 2)
+    decoded_rows = decoded(
+        *(message("INSERT", 7 + at, row(at, "a"), checksum=checksum) for at, checksum in enumerate(sums))
+    )
+    (reject,) = decoded_rows.rejects
+    assert (decoded_rows.changes.column("id").to_pylist(), reject.line) == ([0], 2)
     assert "corruption-handle-level" in reject.reason
 
 
 def test_a_row_that_is_damaged_behind_its_head_is_one_of_its_table() -> None:
     whole = message("INSERT", 7, row(1, "a"))
     spoken = said(whole[:-9], whole.replace(b'"a"', b'"\xff"'), whole.replace(b'"table":"t"', b'"table":"\xff"'))
-    assert [(one["kind"], one["table"]) for one in spoken] == [("row", "t"), ("row", "t"), ("bad", None)]
+    assert [(spoken_message["kind"], spoken_message["table"]) for spoken_message in spoken] == [
+        ("row", "t"),
+        ("row", "t"),
+        ("bad", None),
+    ]
     assert "it is not UTF-8" in spoken[2]["reason"]
 
 
 def test_a_timestamp_without_its_zone_is_none() -> None:
     odd = [{"location": "UTC"}, {"value": "2020-01-02 03:04:05"}, {"location": None, "value": "2020-01-02 03:04:05"}]
-    found = decoded(*(message("INSERT", 7, {**row(1, "a"), "at": one}) for one in odd))
-    assert [(one.line, one.column) for one in found.rejects] == [(1, "at"), (2, "at"), (3, "at")]
+    decoded_rows = decoded(*(message("INSERT", 7, {**row(1, "a"), "at": odd_text}) for odd_text in odd))
+    assert [(reject.line, reject.column) for reject in decoded_rows.rejects] == [(1, "at"), (2, "at"), (3, "at")]
 
 
 def test_texts_that_look_like_nulls_stay_texts() -> None:
     for text in ('x":null', 'at":null,"', "null", '"at":null'):
-        found = decoded(message("INSERT", 7, row(1, text)), message("INSERT", 8, row(2, None)))
-        assert found.rejects == ()
-        assert found.changes.column("name").to_pylist() == [text, None]
+        decoded_rows = decoded(message("INSERT", 7, row(1, text)), message("INSERT", 8, row(2, None)))
+        assert decoded_rows.rejects == ()
+        assert decoded_rows.changes.column("name").to_pylist() == [text, None]
 
 
 # --- large messages ---------------------------------------------------------------------------------------------------
@@ -190,9 +208,9 @@ def test_texts_that_look_like_nulls_stay_texts() -> None:
 def test_a_null_behind_white_space_is_one_in_every_message() -> None:
     first, second = (message("INSERT", 7, row(key, None)) for key in (1, 2))
     batch = messages_of([(None, first), (None, second.replace(b'"name":null', b'"name": null'))])
-    found = decode(rows_of(batch, classify(batch, OPTIONS), T), "landed", T, SCHEMA, OPTIONS)
-    assert found.rejects == ()
-    assert found.changes.column("id").to_pylist() == [1, 2]
+    decoded_rows = decode(rows_of(batch, classify(batch, OPTIONS), T), "landed", T, SCHEMA, OPTIONS)
+    assert decoded_rows.rejects == ()
+    assert decoded_rows.changes.column("id").to_pylist() == [1, 2]
 
 
 def test_a_claim_and_a_row_of_its_key_only_are_distinguished() -> None:
@@ -209,19 +227,19 @@ def test_the_key_of_a_large_row_is_enough_for_its_delete() -> None:
     options = MessageOptions(protocol="simple", large_message_handle_option="handle-key-only")
     gone = message("DELETE", 7, old={"id": "1"}, handleKeyOnly=True)
     changed = message("UPDATE", 8, {"id": "1"}, {"id": "1"}, handleKeyOnly=True)
-    assert [one["kind"] for one in said(gone, changed, options=options)] == ["row", "bad"]
-    found = decoded(gone, options=options)
-    assert found.rejects == ()
-    assert found.changes.select(["_cdc_op", "id"]).to_pylist() == [{"_cdc_op": Op.DELETE_KEY, "id": 1}]
+    assert [spoken_message["kind"] for spoken_message in said(gone, changed, options=options)] == ["row", "bad"]
+    decoded_rows = decoded(gone, options=options)
+    assert decoded_rows.rejects == ()
+    assert decoded_rows.changes.select(["_cdc_op", "id"]).to_pylist() == [{"_cdc_op": Op.DELETE_KEY, "id": 1}]
 
 
 @pytest.mark.parametrize("compression", ["snappy", "lz4"])
 def test_all_values_may_be_compressed(compression: str) -> None:
     options = MessageOptions(protocol="simple", large_message_handle_compression=compression)
     plain = [b'{"version":1,"type":"WATERMARK","commitTs":6,"buildTs":5}', message("INSERT", 7, row(1, "a" * 300))]
-    packed = [pa.Codec(compression).compress(one, asbytes=True) for one in plain]
+    packed = [pa.Codec(compression).compress(value, asbytes=True) for value in plain]
     spoken = said(*packed, plain[1], options=options)
-    assert [one["kind"] for one in spoken] == ["resolved", "row", "bad"]
+    assert [spoken_message["kind"] for spoken_message in spoken] == ["resolved", "row", "bad"]
     assert "large-message-handle-compression" in spoken[2]["reason"]
     assert decoded(*packed, options=options).changes.column("name").to_pylist() == ["a" * 300]
 
@@ -235,8 +253,11 @@ def test_both_encodings_say_the_same(case: str) -> None:
     stated = []
     for topic in topics("simple", "simple-avro"):
         if topic.case.name == case:
-            lines = [{k: v for k, v in one.items() if k not in names} for one in topic.spoken.to_pylist()]
-            stated.append([one for one in lines if one["kind"] != "schema"])
+            lines = [
+                {k: v for k, v in spoken_message.items() if k not in names}
+                for spoken_message in topic.spoken.to_pylist()
+            ]
+            stated.append([line for line in lines if line["kind"] != "schema"])
     assert sorted(stated[0], key=repr) == sorted(stated[1], key=repr)
 
 

@@ -24,17 +24,17 @@ _TEXTS = st.text(st.sampled_from("ab"), max_size=20).map(str.encode)
 
 def laid_out(pieces: Sequence[bytes], between: bytes) -> tuple[Words, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Put pieces one after the other; return the words of all, and where each piece begins and ends."""
-    ends = np.cumsum([len(between) + len(one) for one in pieces])
-    data = b"".join(between + one for one in pieces) + _BEYOND
-    return words(np.frombuffer(data, np.uint8)), ends - [len(one) for one in pieces], ends
+    ends = np.cumsum([len(between) + len(piece) for piece in pieces])
+    data = b"".join(between + piece for piece in pieces) + _BEYOND
+    return words(np.frombuffer(data, np.uint8)), ends - [len(piece) for piece in pieces], ends
 
 
 @given(pieces=st.lists(_NUMBERS, min_size=1, max_size=20), between=st.sampled_from([b"", b",", b"7"]))
 def test_digits_are_the_numbers_that_they_say_up_to_64_bits(pieces: list[bytes], between: bytes) -> None:
     numbers, sound = whole_numbers(*laid_out(pieces, between))
-    whole = [re.fullmatch(rb"[0-9]{1,20}", one) is not None and int(one) < 1 << 64 for one in pieces]
+    whole = [re.fullmatch(rb"[0-9]{1,20}", piece) is not None and int(piece) < 1 << 64 for piece in pieces]
     assert sound.tolist() == whole
-    assert numbers[sound].tolist() == [int(one) for one, mark in zip(pieces, whole, strict=True) if mark]
+    assert numbers[sound].tolist() == [int(piece) for piece, mark in zip(pieces, whole, strict=True) if mark]
 
 
 @given(pieces=st.lists(_TEXTS, min_size=1, max_size=9), text=_TEXTS)
@@ -55,7 +55,9 @@ def test_the_next_place_is_the_first_one_that_is_not_left_out(pieces: list[tuple
     wanted = [*sorted(set(stand.tolist()) - set(left_out.tolist())), size]
     at = np.arange(size + 1)
     marked = BitIndex(data, size, lambda part: part == ord("b"), left_out)
-    assert marked.next(at).tolist() == [min(one for one in wanted if one >= place) for place in at.tolist()]
+    assert marked.next(at).tolist() == [
+        min(position for position in wanted if position >= place) for place in at.tolist()
+    ]
     assert stand.tolist() == np.flatnonzero(data == ord("b")).tolist()
 
 

@@ -36,7 +36,7 @@ def messages(*records: str, keys: tuple[str, ...] = ()) -> pa.RecordBatch:
         {
             "topic": pa.array(["shop/orders/updates"] * len(records)),
             "key": pa.array([None if key is None else key.encode() for key in full_keys], pa.binary()),
-            "value": pa.array([one.encode() for one in records], pa.binary()),
+            "value": pa.array([record.encode() for record in records], pa.binary()),
             "ordinals": pa.array([[0]] * len(records), pa.list_(pa.int32())),
         }
     )
@@ -46,11 +46,13 @@ def decoded(*records: str, schema: TableSchema | None = None, keys: tuple[str, .
     return decode(messages(*records, keys=keys), "split", TABLE, schema or schema_of(), OPTIONS)
 
 
-def rows(found: Decoded) -> list[tuple[Any, ...]]:
-    patches = found.changes.column(UNCHANGED).to_pylist() if UNCHANGED in found.changes.column_names else []
+def rows(decoded_rows: Decoded) -> list[tuple[Any, ...]]:
+    patches = (
+        decoded_rows.changes.column(UNCHANGED).to_pylist() if UNCHANGED in decoded_rows.changes.column_names else []
+    )
     return [
         (row[OP], row["key"], row["value"], patches[place] if patches else None)
-        for place, row in enumerate(found.changes.to_pylist())
+        for place, row in enumerate(decoded_rows.changes.to_pylist())
     ]
 
 
@@ -84,7 +86,14 @@ def test_what_a_record_is_follows_from_its_members() -> None:
         ),
         OPTIONS,
     ).to_pylist()
-    assert [one["kind"] for one in spoken] == [Kind.RESOLVED, Kind.SCHEMA, Kind.ROW, Kind.BAD, Kind.BAD, Kind.BAD]
+    assert [message["kind"] for message in spoken] == [
+        Kind.RESOLVED,
+        Kind.SCHEMA,
+        Kind.ROW,
+        Kind.BAD,
+        Kind.BAD,
+        Kind.BAD,
+    ]
     assert spoken[0]["source_position"] == position_text(1670792500000, 0)
     assert spoken[2]["source_position"] == position_text(1, 2**64 - 1)
     assert "none of the members" in spoken[3]["reason"]
@@ -98,9 +107,9 @@ def test_what_a_record_is_follows_from_its_members() -> None:
     ],
 )
 def test_a_schema_record_is_read_in_all_its_spellings(record: str) -> None:
-    (found,) = schemas(messages(f'{{"tableChanges":[{{"table":{record}}}],"ts":[1,2]}}'), OPTIONS)
-    assert [(one.name, one.type) for one in found.schema.columns] == [("key", "Uint64"), ("v", "Utf8")]
-    assert (found.table, found.schema.key) == (TABLE, ("key",))
+    (schema_event,) = schemas(messages(f'{{"tableChanges":[{{"table":{record}}}],"ts":[1,2]}}'), OPTIONS)
+    assert [(column.name, column.type) for column in schema_event.schema.columns] == [("key", "Uint64"), ("v", "Utf8")]
+    assert (schema_event.table, schema_event.schema.key) == (TABLE, ("key",))
 
 
 @pytest.mark.parametrize(
@@ -114,9 +123,9 @@ def test_a_schema_record_is_read_in_all_its_spellings(record: str) -> None:
     ],
 )
 def test_what_does_not_fit_is_named(record: str, reason: str) -> None:
-    found = decoded(record)
-    assert (found.changes.num_rows, len(found.rejects)) == (0, 1)
-    assert reason in found.rejects[0].reason
+    decoded_rows = decoded(record)
+    assert (decoded_rows.changes.num_rows, len(decoded_rows.rejects)) == (0, 1)
+    assert reason in decoded_rows.rejects[0].reason
 
 
 @pytest.mark.parametrize(
@@ -130,14 +139,16 @@ def test_what_does_not_fit_is_named(record: str, reason: str) -> None:
 )  # fmt: skip
 def test_a_value_beyond_its_type_is_rejected(kind: str, value: str) -> None:
     schema = schema_of(f"CREATE TABLE `shop/orders` (key Uint32 NOT NULL, value {kind}, PRIMARY KEY (key));")
-    found = decoded(f'{{"key":[1],"update":{{"value":{value}}}}}', schema=schema)
-    assert (found.changes.num_rows, len(found.rejects)) == (0, 1)
+    decoded_rows = decoded(f'{{"key":[1],"update":{{"value":{value}}}}}', schema=schema)
+    assert (decoded_rows.changes.num_rows, len(decoded_rows.rejects)) == (0, 1)
 
 
 def test_numbers_of_json_keep_their_digits() -> None:
     schema = schema_of("CREATE TABLE `shop/orders` (key Uint32 NOT NULL, value Json, PRIMARY KEY (key));")
-    found = decoded('{"key":[1],"update":{"value":{"a":[1.10,1e5,12345678901234567890123,"1.0"]}}}', schema=schema)
-    assert found.changes.column("value").to_pylist() == ['{"a":[1.10,1e5,12345678901234567890123,"1.0"]}']
+    decoded_rows = decoded(
+        '{"key":[1],"update":{"value":{"a":[1.10,1e5,12345678901234567890123,"1.0"]}}}', schema=schema
+    )
+    assert decoded_rows.changes.column("value").to_pylist() == ['{"a":[1.10,1e5,12345678901234567890123,"1.0"]}']
 
 
 @pytest.mark.parametrize(
@@ -202,9 +213,9 @@ def test_every_type_is_read_by_its_definition() -> None:
             "id": "65df1ec1-a97d-47b2-ae56-3c023da6ee8c",
         },
     }
-    found = decoded(json.dumps(record), schema=schema)
-    assert found.rejects == ()
-    (row,) = found.changes.to_pylist()
+    decoded_rows = decoded(json.dumps(record), schema=schema)
+    assert decoded_rows.rejects == ()
+    (row,) = decoded_rows.changes.to_pylist()
     utc = timezone.utc
     assert {name: row[name] for name in ("key", *record["reset"])} == {
         "key": Decimal(18446744073709551615),
@@ -229,15 +240,15 @@ def test_every_type_is_read_by_its_definition() -> None:
 @pytest.mark.parametrize("kind", ["Json", "JsonDocument", "Yson"])
 def test_a_null_of_a_document_may_be_json_s(kind: str) -> None:
     schema = schema_of(f"CREATE TABLE `shop/orders` (key Uint32 NOT NULL, a {kind}, b Utf8, PRIMARY KEY (key));")
-    found = decoded(
+    decoded_rows = decoded(
         '{"key":[1],"reset":{"a":null,"b":null}}',
         '{"key":[2],"update":{"b":null}}',
         '{"key":[3],"reset":{"a":"null"}}',
         schema=schema,
     )
-    assert found.rejects == ()
-    assert found.changes.column("a").to_pylist() == [None, None, '"null"']
-    assert found.notes == {("a", NULL_OR_JSON): 1}
+    assert decoded_rows.rejects == ()
+    assert decoded_rows.changes.column("a").to_pylist() == [None, None, '"null"']
+    assert decoded_rows.notes == {("a", NULL_OR_JSON): 1}
 
 
 def test_a_double_of_ten_digits_may_be_rounded() -> None:
@@ -249,18 +260,18 @@ def test_a_double_of_ten_digits_may_be_rounded() -> None:
 
 
 def test_a_key_alone_is_a_row_whose_other_columns_were_not_written() -> None:
-    found = decoded('{"update":{},"key":[1]}', '{"reset":{},"key":[2]}')
-    assert rows(found) == [(Op.INSERT, 1, None, ["value"]), (Op.INSERT, 2, None, None)]
+    decoded_rows = decoded('{"update":{},"key":[1]}', '{"reset":{},"key":[2]}')
+    assert rows(decoded_rows) == [(Op.INSERT, 1, None, ["value"]), (Op.INSERT, 2, None, None)]
 
 
 def test_debezium_s_flavour_names_its_key() -> None:
     source = '"source":{"txId":18446744073709551615,"connector":"ydb","step":1755883683690,"snapshot":false}'
-    found = decoded(
+    decoded_rows = decoded(
         f'{{"payload":{{"op":"c",{source},"after":{{"value":7,"key":3}}}}}}',
         f'{{"payload":{{"op":"d",{source}}}}}',
         keys=('{"payload":{"key":3}}', '{"payload":{"key":3}}'),
     )
-    assert rows(found) == [(Op.INSERT, 3, 7, None), (Op.DELETE_KEY, 3, None, None)]
+    assert rows(decoded_rows) == [(Op.INSERT, 3, 7, None), (Op.DELETE_KEY, 3, None, None)]
 
 
 def test_a_document_table_s_record_says_the_kinds_of_its_values() -> None:
@@ -272,8 +283,10 @@ def test_a_document_table_s_record_says_the_kinds_of_its_values() -> None:
         return json.dumps({"eventSource": "ydb:document-table", "eventName": event, "dynamodb": change})
 
     image = {"value": {"N": "4.5"}, "raw": {"B": "AP8="}}
-    found = decoded(record("INSERT", NewImage=image), record("MODIFY", NewImage={}), record("REMOVE"), schema=schema)
-    assert [(row[OP], row["key"], row["value"], row["raw"]) for row in found.changes.to_pylist()] == [
+    decoded_rows = decoded(
+        record("INSERT", NewImage=image), record("MODIFY", NewImage={}), record("REMOVE"), schema=schema
+    )
+    assert [(row[OP], row["key"], row["value"], row["raw"]) for row in decoded_rows.changes.to_pylist()] == [
         (Op.INSERT, "k", "4.5", b"\x00\xff"),
         (Op.INSERT, "k", None, None),
         (Op.DELETE_KEY, "k", None, None),

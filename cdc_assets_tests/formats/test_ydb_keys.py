@@ -40,8 +40,8 @@ def decoded(*records: tuple[str | None, str], text: str = YQL) -> Decoded:
     return decode(batch, "split", TABLE, tables_by_text(text, "s", OPTIONS)[TABLE], OPTIONS)
 
 
-def rows(found: Decoded) -> list[tuple[Any, ...]]:
-    return [(row[OP], row["a"], row["b"], row["v"]) for row in found.changes.to_pylist()]
+def rows(decoded_rows: Decoded) -> list[tuple[Any, ...]]:
+    return [(row[OP], row["a"], row["b"], row["v"]) for row in decoded_rows.changes.to_pylist()]
 
 
 def test_a_key_column_may_be_null_unless_it_says_not_null() -> None:
@@ -65,8 +65,8 @@ def test_a_key_column_may_be_null_unless_it_says_not_null() -> None:
     ],
 )
 def test_a_row_in_debezium_s_form_has_its_key_in_the_message_s_key_or_in_itself(key: str | None, after: str) -> None:
-    found = decoded((key, f'{{"payload":{{"op":"u",{SOURCE},"after":{after}}}}}'))
-    assert (rows(found), found.rejects) == ([(Op.INSERT, 1, "x", 5)], ())
+    decoded_rows = decoded((key, f'{{"payload":{{"op":"u",{SOURCE},"after":{after}}}}}'))
+    assert (rows(decoded_rows), decoded_rows.rejects) == ([(Op.INSERT, 1, "x", 5)], ())
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_a_row_in_debezium_s_form_has_its_key_in_the_message_s_key_or_in_itself(
     ],
 )
 def test_a_key_that_is_missing_or_contradicts_its_row_is_named(key: str | None, change: str, reason: str) -> None:
-    found = decoded((key, f'{{"payload":{{{change},{SOURCE}}}}}'))
-    assert found.changes.num_rows == 0
-    assert reason in found.rejects[0].reason
+    decoded_rows = decoded((key, f'{{"payload":{{{change},{SOURCE}}}}}'))
+    assert decoded_rows.changes.num_rows == 0
+    assert reason in decoded_rows.rejects[0].reason
 
 
 def test_a_document_leaves_out_what_is_null_of_its_key() -> None:
@@ -98,13 +98,13 @@ def test_a_document_leaves_out_what_is_null_of_its_key() -> None:
         return None, json.dumps({"eventSource": "ydb:document-table", "eventName": event, "dynamodb": change})
 
     key = {"b": {"S": "x"}}
-    found = decoded(
+    decoded_rows = decoded(
         record("MODIFY", key, NewImage={**key, "v": {"N": "5"}}),
         record("REMOVE", key),
         record("REMOVE", {**key, "v": {"N": "1"}}),
     )
-    assert rows(found) == [(Op.INSERT, None, "x", 5), (Op.DELETE_KEY, None, "x", None)]
-    assert [one.reason for one in found.rejects] == [
+    assert rows(decoded_rows) == [(Op.INSERT, None, "x", 5), (Op.DELETE_KEY, None, "x", None)]
+    assert [reject.reason for reject in decoded_rows.rejects] == [
         'it is not a row of a YDB changefeed: its key is {"b":{"S":"x"},"v":{"N":"1"}}, and '
         "the table's has the columns a, b"
     ]
@@ -124,25 +124,25 @@ def test_a_document_leaves_out_what_is_null_of_its_key() -> None:
     ],
 )  # fmt: skip
 def test_a_row_that_contradicts_its_key_is_named(record: str, reason: str, count: int) -> None:
-    found = decoded(*[(None, record)] * count)
-    assert (found.changes.num_rows, len(found.rejects)) == (0, count)
-    assert reason in found.rejects[0].reason
+    decoded_rows = decoded(*[(None, record)] * count)
+    assert (decoded_rows.changes.num_rows, len(decoded_rows.rejects)) == (0, count)
+    assert reason in decoded_rows.rejects[0].reason
 
 
 @pytest.mark.parametrize("count", [1, 300])
 def test_a_row_may_repeat_its_key(count: int) -> None:
     record = '{"key":[1,"x"],"update":{},"newImage":{"a":1,"b":"x","v":5}}'
-    found = decoded(*[(None, record)] * count)
-    assert rows(found) == [(Op.INSERT, 1, "x", 5)] * count
+    decoded_rows = decoded(*[(None, record)] * count)
+    assert rows(decoded_rows) == [(Op.INSERT, 1, "x", 5)] * count
 
 
 def test_a_table_whose_key_nobody_gave_takes_no_row() -> None:
     """Without a key each change would be one row more."""
     text = "shop/orders:\n  a: Int32\n  b: Utf8\n  v: Int64\n"
     value = f'{{"payload":{{"op":"u",{SOURCE},"after":{{"a":1,"b":"x","v":5}}}}}}'
-    found = decoded(('{"payload":{"a":1,"b":"x"}}', value), text=text)
-    assert found.changes.num_rows == 0
-    assert "as CREATE TABLE with its PRIMARY KEY" in found.rejects[0].reason
+    decoded_rows = decoded(('{"payload":{"a":1,"b":"x"}}', value), text=text)
+    assert decoded_rows.changes.num_rows == 0
+    assert "as CREATE TABLE with its PRIMARY KEY" in decoded_rows.rejects[0].reason
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_member_that_stands_in_a_record_twice_makes_it_bad(record: str, count:
     """Of many messages the first ones give the shape that all others are read by."""
     batch = pa.RecordBatch.from_pydict({"topic": [TOPIC] * count, "value": [record.encode()] * count})
     spoken = classify(batch, OPTIONS).to_pylist()
-    assert {one["kind"] for one in spoken} == {Kind.BAD}
+    assert {message["kind"] for message in spoken} == {Kind.BAD}
     assert "appears twice in it" in spoken[0]["reason"]
 
 
@@ -190,21 +190,21 @@ def line_of(number: int, operation: Operation) -> dict[str, Any]:
 
 def table_after(operations: Iterable[Operation]) -> dict[tuple[int | None, str], dict[str, Any]]:
     """Return the rows of the table as YDB has them."""
-    found: dict[tuple[int | None, str], dict[str, Any]] = {}
+    images: dict[tuple[int | None, str], dict[str, Any]] = {}
     for kind, key, image in operations:
         if kind == "erase":
-            found.pop(key, None)
+            images.pop(key, None)
         else:
-            base = found.get(key, {}) if kind == "update" else {}
-            found[key] = {"v": None, "w": None, **base, **image}
-    return found
+            base = images.get(key, {}) if kind == "update" else {}
+            images[key] = {"v": None, "w": None, **base, **image}
+    return images
 
 
 def rows_by_key(table: pa.Table) -> dict[tuple[int | None, str], dict[str, Any]]:
     """Return the rows of a lake's table; each key is there once."""
-    found = table.to_pylist()
-    rows = {(row["a"], row["b"]): {"v": row["v"], "w": row["w"]} for row in found}
-    assert len(rows) == len(found)
+    lake_rows = table.to_pylist()
+    rows = {(row["a"], row["b"]): {"v": row["v"], "w": row["w"]} for row in lake_rows}
+    assert len(rows) == len(lake_rows)
     return rows
 
 
@@ -222,14 +222,14 @@ def reasons(feed: TopicFeed) -> list[str]:
 
 def some_operations(seed: int, count: int) -> list[Operation]:
     """Return changes of few keys, some of which are NULL."""
-    random, found = Random(seed), list[Operation]()
+    random, operations = Random(seed), list[Operation]()
     for _ in range(count):
         kind = random.choice(["update", "update", "reset", "erase"])
         key = random.choice([None, None, 1, 2, 3]), random.choice("xy")
         names = random.choice([("v",), ("w",), ("v", "w")])
         image = {name: random.choice([None, {"v": 7, "w": "w"}[name]]) for name in names}
-        found.append((kind, key, image))
-    return found
+        operations.append((kind, key, image))
+    return operations
 
 
 @settings(max_examples=50)
@@ -240,19 +240,19 @@ def test_rows_are_those_of_the_source_however_landings_are_cut(
     """NULL in keys, and keys alone: these wait for the first row that has columns, wherever it comes."""
     feed = feed_of(YQL, tmp_path_factory.getbasetemp())
     offsets, lines = [0] * partitions, list[dict[str, Any]]()
-    for number, one in enumerate(operations):
-        partition = "xy".index(one[1][1]) % partitions
-        lines.append({**line_of(number, one), "partition": partition, "offset": offsets[partition]})
+    for number, operation in enumerate(operations):
+        partition = "xy".index(operation[1][1]) % partitions
+        lines.append({**line_of(number, operation), "partition": partition, "offset": offsets[partition]})
         offsets[partition] += 1
     for count in sorted({min(max(cut, 1), len(lines)) for cut in cuts} | {len(lines)}):
         feed.log.lines = lines[:count]
-        found = reasons(feed)
+        hold_reasons = reasons(feed)
         written = [image for kind, _, image in operations[:count] if kind != "erase"]
         if any(written) or not written:
-            assert found == []
+            assert hold_reasons == []
             assert rows_by_key(feed.lake.read(TABLE)) == table_after(operations[:count])
         else:
-            (reason,) = found
+            (reason,) = hold_reasons
             assert "it has its key alone" in reason
 
 
@@ -260,7 +260,7 @@ def test_a_table_that_its_own_schema_records_describe_has_their_key(tmp_path: Pa
     columns = {"a": "Int32", "b": "Utf8", "v": "Int64", "w": "Utf8"}
     stated = {"tableChanges": [{"table": {"columns": columns, "primaryKeyColumnNames": ["a", "b"]}}], "ts": [1, 1]}
     operations = some_operations(2, 30)
-    lines = [line_of(number + 1, one) for number, one in enumerate(operations)]
+    lines = [line_of(number + 1, operation) for number, operation in enumerate(operations)]
     value = base64.b64encode(json.dumps(stated).encode()).decode()
     lines.insert(0, {**lines[0], "offset": 0, "value_b64": value})
     uri = f"kafka://127.0.0.1:2135/{TOPIC}?protocol=ydb-json"
@@ -293,32 +293,32 @@ def test_rows_with_their_key_alone_wait_for_a_row_of_their_topic_that_has_column
     landings: tuple[int, ...], quarantine: bool, tmp_path: Path
 ) -> None:
     operations = [*ALONE, *LATER]
-    lines = [line_of(number, one) for number, one in enumerate(operations)]
+    lines = [line_of(number, operation) for number, operation in enumerate(operations)]
     feed = feed_of(YQL, tmp_path, quarantine=quarantine)
     for count in landings:
         feed.log.lines = lines[:count]
-        found = reasons(feed)
+        hold_reasons = reasons(feed)
         if count <= len(ALONE):
-            (reason,) = found
+            (reason,) = hold_reasons
             assert "offset 0: it has its key alone" in reason
             assert "ADD CHANGEFEED" in reason
             assert "Wait for one" in reason
         else:
-            assert found == []
+            assert hold_reasons == []
             assert rows_by_key(feed.lake.read(TABLE)) == table_after(operations[:count])
     assert feed.lake.quarantined() == []
 
 
 @pytest.mark.parametrize("mode", ["UPDATES", "NEW_IMAGE", "new_and_old_images", "KEYS_ONLY", "OLD_IMAGE"])
 def test_the_changefeed_s_statement_says_whether_a_key_alone_is_a_row(mode: str, tmp_path: Path) -> None:
-    lines = [line_of(number, one) for number, one in enumerate(ALONE)]
+    lines = [line_of(number, operation) for number, operation in enumerate(ALONE)]
     feed = feed_of(f"{YQL}\n{ADD.format(mode)}", tmp_path, lines)
-    found = reasons(feed)
+    hold_reasons = reasons(feed)
     if mode in ("KEYS_ONLY", "OLD_IMAGE"):
-        (reason,) = found
+        (reason,) = hold_reasons
         assert "of which no table can be built" in reason
     else:
-        assert found == []
+        assert hold_reasons == []
         assert rows_by_key(feed.lake.read(TABLE)) == table_after(ALONE)
 
 
@@ -343,17 +343,17 @@ def test_two_changefeeds_of_a_table_hold_it(landings: tuple[int, ...], tmp_path:
     feed = feed_of(YQL, tmp_path, topics=["shop/*"])
     for count in landings:
         feed.log.lines = lines[:count]
-        found = reasons(feed)
-    (reason,) = found
+        hold_reasons = reasons(feed)
+    (reason,) = hold_reasons
     assert "shop.orders has rows in the topics shop/orders/" in reason
 
 
 def test_a_table_that_is_its_key_has_whole_rows(tmp_path: Path) -> None:
     text = "CREATE TABLE `shop/orders` (a Int32, b Utf8 NOT NULL, PRIMARY KEY (a, b));"
-    feed = feed_of(text, tmp_path, [line_of(number, one) for number, one in enumerate(ALONE)])
+    feed = feed_of(text, tmp_path, [line_of(number, operation) for number, operation in enumerate(ALONE)])
     assert reasons(feed) == []
-    found = feed.lake.read(TABLE).to_pylist()
-    assert {(row["a"], row["b"]) for row in found} == {(None, "x"), (1, "y")}
+    lake_rows = feed.lake.read(TABLE).to_pylist()
+    assert {(row["a"], row["b"]) for row in lake_rows} == {(None, "x"), (1, "y")}
 
 
 def test_rows_as_they_were_do_not_show_that_a_key_alone_is_a_row(tmp_path: Path) -> None:

@@ -41,9 +41,11 @@ KEYS = (
 
 @st.composite
 def own(draw: st.DrawFn) -> dict[str, Any]:
-    found: dict[str, Any] = {"key": draw(KEYS), draw(st.sampled_from(["update", "reset", "erase"])): draw(IMAGES)}
-    found |= draw(st.sampled_from([{}, {"ts": [1, 2]}, {"ts": [1]}, {"oldImage": {"v": 1}}, {"erase": {}}, {"key": 1}]))
-    return found | ({"newImage": draw(IMAGES | st.none())} if draw(st.booleans()) else {})
+    record: dict[str, Any] = {"key": draw(KEYS), draw(st.sampled_from(["update", "reset", "erase"])): draw(IMAGES)}
+    record |= draw(
+        st.sampled_from([{}, {"ts": [1, 2]}, {"ts": [1]}, {"oldImage": {"v": 1}}, {"erase": {}}, {"key": 1}])
+    )
+    return record | ({"newImage": draw(IMAGES | st.none())} if draw(st.booleans()) else {})
 
 
 @st.composite
@@ -96,12 +98,12 @@ def batch_of(messages: list[Message]) -> pa.RecordBatch:
 def read(messages: list[Message]) -> list[Any]:
     """Return by message what it speaks of, whether it shows columns, and its change or why it is none."""
     batch = batch_of(messages)
-    spoken: dict[int, Any] = {one.pop("message"): one for one in classify(batch, OPTIONS).to_pylist()}
-    found = decode(batch, "split", TABLE, SCHEMA, OPTIONS)
+    spoken: dict[int, Any] = {message.pop("message"): message for message in classify(batch, OPTIONS).to_pylist()}
+    decoded_rows = decode(batch, "split", TABLE, SCHEMA, OPTIONS)
     changes: dict[int, Any] = {
-        row.pop(LINE) - 1: {COMMIT_TS: 0, UNCHANGED: None, **row} for row in found.changes.to_pylist()
+        row.pop(LINE) - 1: {COMMIT_TS: 0, UNCHANGED: None, **row} for row in decoded_rows.changes.to_pylist()
     }
-    changes.update({one.line - 1: one.reason for one in found.rejects})
+    changes.update({reject.line - 1: reject.reason for reject in decoded_rows.rejects})
     shown = show_columns(batch).to_pylist()
     return [(spoken.get(number), shown[number], changes.get(number)) for number in range(len(messages))]
 
@@ -113,4 +115,4 @@ def test_a_record_is_the_same_whatever_stands_beside_it(few: int, messages: list
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(producers, "_FEW", few)
         together = read(messages)
-    assert together == [read([one])[0] for one in messages]
+    assert together == [read([message])[0] for message in messages]

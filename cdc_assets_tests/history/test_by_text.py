@@ -33,33 +33,33 @@ HIDDEN = "N_filtered_ddl"
 
 def without_columns(files: Iterable[SchemaFile]) -> tuple[SchemaFile, ...]:
     """The same DDL as a topic states it; a table that was there before the feed is stated whole."""
-    known, found = set[TableId](), []
-    for file in sorted(files, key=lambda one: one.version):
+    known, schema_files = set[TableId](), []
+    for file in sorted(files, key=lambda schema_file: schema_file.version):
         if not isinstance(statement(file), SchemaSnapshot):
-            found.append(replace(file, columns=(), by_text=True, checksum=None))
+            schema_files.append(replace(file, columns=(), by_text=True, checksum=None))
         elif file.table not in known:
-            found.append(replace(file, whole=TableSchema(file.columns)))
+            schema_files.append(replace(file, whole=TableSchema(file.columns)))
         known.add(file.table)
-    return tuple(found)
+    return tuple(schema_files)
 
 
 def without_ids(name: str, schema: TableSchema) -> TableSchema:
     """The schema without what texts do not state: ids, and columns that expression indexes hide."""
-    kept = [one for one in schema.columns if not one.hidden and (name, one.name) != REFUSED]
-    return replace(schema, columns=tuple(replace(one, id=None) for one in kept))
+    kept = [column for column in schema.columns if not column.hidden and (name, column.name) != REFUSED]
+    return replace(schema, columns=tuple(replace(column, id=None) for column in kept))
 
 
 def states(history: History) -> dict[tuple[Life, int], tuple[object, ...]]:
     """What each DDL leads to: its event's kind, the schema, which other facts of it are for readers, and the name."""
-    found: dict[tuple[Life, int], tuple[object, ...]] = {}
+    states_by_event: dict[tuple[Life, int], tuple[object, ...]] = {}
     for life, table in history.lives.items():
         for event in table.events:
             after = without_ids(str(life.born_as), event.after)
-            facts = [(one.comment, one.generated, one.zerofill) for one in after.columns]
+            facts = [(column.comment, column.generated, column.zerofill) for column in after.columns]
             state = (type(event), after, facts, after.comment, after.clustered, event.name)
             if event.file.query or isinstance(event, Created):
-                found[life, event.at] = state
-    return found
+                states_by_event[life, event.at] = state
+    return states_by_event
 
 
 @pytest.mark.parametrize("case", [case for case in cases() if case.name != HIDDEN], ids=str)
@@ -85,14 +85,16 @@ def test_the_texts_of_generated_histories_lead_to_their_schemas(steps: list[tupl
 def without_defaults(files: Iterable[SchemaFile]) -> tuple[SchemaFile, ...]:
     """The same files as TiCDC 6.5.0 to 6.5.2, 6.6.0, 7.0.0 and 7.1.0 write them."""
     return tuple(
-        replace(file, columns=tuple(replace(one, default=None) for one in file.columns), checksum=None)
+        replace(file, columns=tuple(replace(column, default=None) for column in file.columns), checksum=None)
         for file in files
     )
 
 
 def defaults_of_old_rows(history: History) -> dict[tuple[Life, int], list[tuple[str, object]]]:
     return {
-        (life, event.at): [(one.column.name, one.default) for one in event.changes if isinstance(one, AddColumn)]
+        (life, event.at): [
+            (change.column.name, change.default) for change in event.changes if isinstance(change, AddColumn)
+        ]
         for life, table in history.lives.items()
         for event in table.events
         if isinstance(event, Changed)

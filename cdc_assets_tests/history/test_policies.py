@@ -67,8 +67,8 @@ def steps(
     return list(plan(listing, applied or {}, TableRules(Rules(policies or {}, decided))).steps)
 
 
-def ddl_of(found: Iterable[Step]) -> list[Step]:
-    return [step for step in found if not isinstance(step, (CreateTable, ApplyRows))]
+def ddl_of(planned_steps: Iterable[Step]) -> list[Step]:
+    return [step for step in planned_steps if not isinstance(step, (CreateTable, ApplyRows))]
 
 
 def skip(version: int = 30, life: Life = LIFE) -> Release:
@@ -115,9 +115,9 @@ def test_every_kind_of_ddl_can_be_named_by_a_policy() -> None:
         "ADD PRIMARY KEY (v)",
         "EXCHANGE PARTITION p WITH TABLE b",
     ]
-    found = {kind for text in texts for kind in ddl.kinds(schema_file(A, 30, f"ALTER TABLE `a` {text}", 0))}
-    assert len(found) == 8
-    assert found <= set(POLICY_KINDS)
+    ddl_kinds = {kind for text in texts for kind in ddl.kinds(schema_file(A, 30, f"ALTER TABLE `a` {text}", 0))}
+    assert len(ddl_kinds) == 8
+    assert ddl_kinds <= set(POLICY_KINDS)
 
 
 def test_a_schema_file_without_ddl_is_of_a_kind_only_where_columns_changed() -> None:
@@ -177,8 +177,8 @@ def test_a_table_whose_birth_is_held_is_created_when_it_is_released() -> None:
 
 def test_a_database_whose_drop_is_held_holds_each_of_its_tables() -> None:
     drop = schema_file(TableId("s", ""), 30, "DROP DATABASE `s`", 2, ())
-    found = ddl_of(steps(create(B, 11), drop, policies={"drop table": "hold"}))
-    assert {step.life.born_as for step in found if isinstance(step, HoldTable)} == {A, B}
+    ddl_steps = ddl_of(steps(create(B, 11), drop, policies={"drop table": "hold"}))
+    assert {step.life.born_as for step in ddl_steps if isinstance(step, HoldTable)} == {A, B}
 
 
 def test_a_recovered_table_waits_when_that_is_held_and_comes_back_when_it_is_released() -> None:
@@ -207,16 +207,16 @@ def test_a_skipped_type_change_converts_nothing() -> None:
     modify = schema_file(A, 30, "ALTER TABLE `a` MODIFY COLUMN `v` INT", 12, (ID, Column("v", "INT", precision=11)))
     (change,) = ddl_of(steps(modify, policies={"modify column": "skip"}))
     assert isinstance(change, ChangeTable)
-    assert [type(one) for one in change.changes] == [DropColumn, AddColumn]
+    assert [type(schema_change) for schema_change in change.changes] == [DropColumn, AddColumn]
 
 
 def test_a_skipped_type_change_that_widens_keeps_the_values() -> None:
     wide = schema_file(
         A, 40, "ALTER TABLE `a` MODIFY COLUMN `w` BIGINT", 12, (ID, V, Column("w", "BIGINT", precision=20))
     )
-    found = ddl_of(steps(ADD, wide, policies={"modify column": "skip"}))
-    assert isinstance(found[-1], ChangeTable)
-    assert [type(one) for one in found[-1].changes] == [RetypeColumn, SetDefault]
+    ddl_steps = ddl_of(steps(ADD, wide, policies={"modify column": "skip"}))
+    assert isinstance(ddl_steps[-1], ChangeTable)
+    assert [type(change) for change in ddl_steps[-1].changes] == [RetypeColumn, SetDefault]
 
 
 def test_a_skip_that_would_make_keys_null_is_held() -> None:
@@ -250,21 +250,21 @@ def test_a_kept_table_stays_under_its_name() -> None:
 
 
 def test_a_kept_table_makes_room_when_another_takes_its_name() -> None:
-    found = steps(DROP, create(A, 50), policies={"drop table": "keep"})
-    kinds = [(type(step), step.life, step.at) for step in found if not isinstance(step, ApplyRows)]
+    planned_steps = steps(DROP, create(A, 50), policies={"drop table": "keep"})
+    kinds = [(type(step), step.life, step.at) for step in planned_steps if not isinstance(step, ApplyRows)]
     assert kinds == [(CreateTable, LIFE, 10), (DropTable, LIFE, 50), (CreateTable, Life(A, 50), 50)]
 
 
 def test_a_kept_table_makes_room_for_a_rename_too() -> None:
     rename = schema_file(A, 50, "RENAME TABLE `s`.`b` TO `s`.`a`", 14)
-    found = ddl_of(steps(create(B, 11), DROP, rename, policies={"drop table": "keep"}))
-    assert [(type(step), step.at) for step in found] == [(DropTable, 50), (RenameTable, 50)]
+    ddl_steps = ddl_of(steps(create(B, 11), DROP, rename, policies={"drop table": "keep"}))
+    assert [(type(step), step.at) for step in ddl_steps] == [(DropTable, 50), (RenameTable, 50)]
 
 
 def test_a_kept_table_that_the_source_recovers_goes_on() -> None:
     back = schema_file(C, 40, "FLASHBACK TABLE `a` TO `c`", 25)
-    found = ddl_of(steps(DROP, back, policies={"drop table": "keep"}))
-    assert [(type(step), step.life) for step in found] == [(RenameTable, LIFE)]
+    ddl_steps = ddl_of(steps(DROP, back, policies={"drop table": "keep"}))
+    assert [(type(step), step.life) for step in ddl_steps] == [(RenameTable, LIFE)]
 
 
 def test_rows_of_a_kept_table_end_with_its_drop() -> None:
@@ -307,24 +307,24 @@ def test_rows_are_read_by_the_columns_that_the_source_has() -> None:
 
 def test_a_column_that_comes_back_goes_on_in_the_kept_one() -> None:
     back = schema_file(A, 40, "ALTER TABLE `a` ADD COLUMN `v` VARCHAR(20) FIRST", 5, (V, ID))
-    found = ddl_of(steps(DROP_V, back, policies={"drop column": "keep"}))
-    assert isinstance(found[-1], ChangeTable)
-    assert not [one for one in found[-1].changes if isinstance(one, (AddColumn, DropColumn))]
-    assert [(column.name, column.kept) for column in found[-1].schema.columns] == [("v", 0), ("id", 0)]
+    ddl_steps = ddl_of(steps(DROP_V, back, policies={"drop column": "keep"}))
+    assert isinstance(ddl_steps[-1], ChangeTable)
+    assert not [change for change in ddl_steps[-1].changes if isinstance(change, (AddColumn, DropColumn))]
+    assert [(column.name, column.kept) for column in ddl_steps[-1].schema.columns] == [("v", 0), ("id", 0)]
 
 
 def test_a_column_that_comes_back_with_another_type_is_held() -> None:
     back = schema_file(A, 40, "ALTER TABLE `a` ADD COLUMN `v` INT", 5, (ID, Column("v", "INT", precision=11)))
-    found = ddl_of(steps(DROP_V, back, policies={"drop column": "keep"}))
-    assert isinstance(found[-1], HoldTable)
-    assert "of another type" in found[-1].reason
+    ddl_steps = ddl_of(steps(DROP_V, back, policies={"drop column": "keep"}))
+    assert isinstance(ddl_steps[-1], HoldTable)
+    assert "of another type" in ddl_steps[-1].reason
 
 
 def test_a_column_renamed_to_a_kept_name_is_held() -> None:
     add = schema_file(A, 40, "ALTER TABLE `a` ADD COLUMN `x` VARCHAR(20)", 5, (ID, X))
     rename = schema_file(A, 50, "ALTER TABLE `a` RENAME COLUMN `x` TO `v`", 12, (ID, V))
-    found = ddl_of(steps(DROP_V, add, rename, policies={"drop column": "keep"}))
-    assert [type(step) for step in found] == [ChangeTable, ChangeTable, HoldTable]
+    ddl_steps = ddl_of(steps(DROP_V, add, rename, policies={"drop column": "keep"}))
+    assert [type(step) for step in ddl_steps] == [ChangeTable, ChangeTable, HoldTable]
 
 
 def test_a_table_without_key_keeps_no_column() -> None:
@@ -338,9 +338,9 @@ def test_a_table_without_key_keeps_no_column() -> None:
 
 def test_later_ddl_leaves_a_kept_column_where_it_is() -> None:
     add = schema_file(A, 40, "ALTER TABLE `a` ADD COLUMN `w` INT", 5, (ID, W))
-    found = ddl_of(steps(DROP_V, add, policies={"drop column": "keep"}))
-    assert isinstance(found[-1], ChangeTable)
-    assert [column.name for column in found[-1].schema.stored] == ["id", "w", "v"]
+    ddl_steps = ddl_of(steps(DROP_V, add, policies={"drop column": "keep"}))
+    assert isinstance(ddl_steps[-1], ChangeTable)
+    assert [column.name for column in ddl_steps[-1].schema.stored] == ["id", "w", "v"]
 
 
 # --- releases ---------------------------------------------------------------------------------------------------------
@@ -387,9 +387,9 @@ def test_a_rename_of_a_table_never_seen_becomes_a_plain_table_or_what_a_person_s
     life = Life(B, 30)
     plain = [step for step in steps(rename, releases=[skip(30, life)]) if step.life == life]
     assert [type(step) for step in plain] == [CreateTable, ApplyRows]
-    said = Release(life, 30, "apply", "RENAME TABLE `s`.`a` TO `s`.`b`")
-    found = ddl_of(steps(rename, releases=[said]))
-    assert [(type(step), step.life) for step in found] == [(RenameTable, LIFE)]
+    release = Release(life, 30, "apply", "RENAME TABLE `s`.`a` TO `s`.`b`")
+    ddl_steps = ddl_of(steps(rename, releases=[release]))
+    assert [(type(step), step.life) for step in ddl_steps] == [(RenameTable, LIFE)]
 
 
 def test_ambiguous_renames_are_decided_table_by_table() -> None:
@@ -401,16 +401,19 @@ def test_ambiguous_renames_are_decided_table_by_table() -> None:
     )
     held = [step for step in steps(create(B, 11), *hops) if isinstance(step, HoldTable)]
     assert {step.life for step in held} == {LIFE, Life(B, 11)}
-    said = Release(LIFE, 30, "apply", "RENAME TABLE `s`.`a` TO `s`.`c`")
-    found = ddl_of(steps(create(B, 11), *hops, releases=[said]))
-    assert {(step.life, step.to) for step in found if isinstance(step, RenameTable)} == {(LIFE, C), (Life(B, 11), last)}
+    release = Release(LIFE, 30, "apply", "RENAME TABLE `s`.`a` TO `s`.`c`")
+    ddl_steps = ddl_of(steps(create(B, 11), *hops, releases=[release]))
+    assert {(step.life, step.to) for step in ddl_steps if isinstance(step, RenameTable)} == {
+        (LIFE, C),
+        (Life(B, 11), last),
+    }
 
 
 def test_what_comes_under_a_name_that_a_held_rename_leads_to_waits_too() -> None:
     rename = schema_file(B, 30, "RENAME TABLE `s`.`a` TO `s`.`b`", 14)
     later = schema_file(B, 40, "ALTER TABLE `b` ADD COLUMN `w` INT", 5, (ID, V, W))
-    found = ddl_of(steps(rename, later, policies={"rename table": "hold"}))
-    assert [(type(step), step.life) for step in found] == [(HoldTable, LIFE), (HoldTable, Life(B, 40))]
+    ddl_steps = ddl_of(steps(rename, later, policies={"rename table": "hold"}))
+    assert [(type(step), step.life) for step in ddl_steps] == [(HoldTable, LIFE), (HoldTable, Life(B, 40))]
 
 
 def test_an_exchange_is_decided_for_both_tables_at_once() -> None:

@@ -61,7 +61,7 @@ def test_a_feed_played_by_checkpoints_has_the_histories_that_a_process_has_which
         for config in case.configs[:1]:
             files = config.settings().open_source().listing().schema_files
             for until in sorted({file.version for file in files}):
-                again, fresh = read_history(files, until), read_history([replace(one) for one in files], until)
+                again, fresh = read_history(files, until), read_history([replace(file) for file in files], until)
                 assert again == fresh, f"{config} at {until}"
                 played += 1
     assert played > 50

@@ -99,33 +99,33 @@ def test_objects_are_listed_page_by_page_and_no_page_is_asked_for_before_its_tur
     keys = [f"a/{number} +%.csv" for number in range(5)]
     for key in keys:
         client.put_object(Bucket="many", Key=f"feed/{key}", Body=b"x")
-    feed, asked = opened(s3_uri.replace("//bucket/", "//many/")), list[str]()
+    feed, methods = opened(s3_uri.replace("//bucket/", "//many/")), list[str]()
     call = feed.file_system.call_s3
 
     def counted(method: str, **how: Any) -> Any:
-        asked.append(method)
+        methods.append(method)
         return call(method, **how, MaxKeys=2)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(feed.file_system, "call_s3", counted)
-        found = feed.entries()
-        first = next(found)
-        assert len(asked) == 1
-        assert [path for path, *_ in (first, *found)] == keys
-        assert len(asked) == 3
+        entries = feed.entries()
+        first = next(entries)
+        assert len(methods) == 1
+        assert [path for path, *_ in (first, *entries)] == keys
+        assert len(methods) == 3
 
 
 def test_a_file_is_read_by_one_request(s3_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    feed, asked = opened(s3_uri), list[str]()
+    feed, methods = opened(s3_uri), list[str]()
     call = feed.file_system._call_s3
 
     async def counted(method: str, *given: Any, **how: Any) -> Any:
-        asked.append(method)
+        methods.append(method)
         return await call(method, *given, **how)
 
     monkeypatch.setattr(feed.file_system, "_call_s3", counted)
     assert feed.read("metadata") == FILES["feed/metadata"]
-    assert asked == ["get_object"]
+    assert methods == ["get_object"]
 
 
 def test_a_role_of_the_sink_uri_is_assumed(s3: str, s3_uri: str) -> None:
@@ -144,9 +144,9 @@ def test_a_role_that_cannot_be_assumed_is_named_once_with_the_service_and_withou
         [(f"http://127.0.0.1:{port}", StorageUnavailable), (f"127.0.0.1:{port}", BadSettings), (f"{s3}/x", BadSettings)]
     ):
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", service)
-        said = refusal(f"{s3_uri}&role-arn=arn:aws:iam::123456789012:role/other{number}", error)
-        assert "AWS_ENDPOINT_URL_STS" in said
-        assert f"role/other{number}" in said
+        sentence = refusal(f"{s3_uri}&role-arn=arn:aws:iam::123456789012:role/other{number}", error)
+        assert "AWS_ENDPOINT_URL_STS" in sentence
+        assert f"role/other{number}" in sentence
     assert not [record for record in caplog.records if record.exc_info]
 
 
@@ -261,9 +261,9 @@ CLOUDS = {
 
 @pytest.mark.parametrize("cloud", sorted(CLOUDS))
 def test_nobody_at_the_endpoint_is_said_with_the_setting(cloud: str) -> None:
-    said = refusal(f"{CLOUDS[cloud]}&endpoint=http://127.0.0.1:{free_port()}", StorageUnavailable)
-    assert "no server answers" in said
-    assert "endpoint" in said
+    sentence = refusal(f"{CLOUDS[cloud]}&endpoint=http://127.0.0.1:{free_port()}", StorageUnavailable)
+    assert "no server answers" in sentence
+    assert "endpoint" in sentence
 
 
 @pytest.mark.parametrize("cloud", sorted(CLOUDS))

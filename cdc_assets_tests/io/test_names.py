@@ -36,21 +36,23 @@ class Server:
     def split_path(self, path: str) -> tuple[str, str, None]:
         return path.partition("/")[0], path.partition("/")[2], None
 
-    def call_s3(self, method: str, **asked: Any) -> dict[str, Any]:
+    def call_s3(self, method: str, **parameters: Any) -> dict[str, Any]:
         assert method == "list_objects_v2"
-        self.asked.append(asked)
-        behind = asked.get("ContinuationToken") or ("" if self.ignoring else asked.get("StartAfter", ""))
+        self.asked.append(parameters)
+        behind = parameters.get("ContinuationToken") or ("" if self.ignoring else parameters.get("StartAfter", ""))
         keys = [
-            key for key in self.keys if key.startswith(asked["Prefix"]) and (not behind or self.is_after(key, behind))
+            key
+            for key in self.keys
+            if key.startswith(parameters["Prefix"]) and (not behind or self.is_after(key, behind))
         ]
-        if "Delimiter" in asked:
-            return self.level(keys, len(asked["Prefix"]))
+        if "Delimiter" in parameters:
+            return self.level(keys, len(parameters["Prefix"]))
         page = keys[: self.page]
-        found = {
+        answer = {
             "Contents": [{"Key": key, "Size": 1, "ETag": "e"} for key in page],
             "IsTruncated": len(keys) > len(page),
         }
-        return {**found, "NextContinuationToken": page[-1]} if page else found
+        return {**answer, "NextContinuationToken": page[-1]} if page else answer
 
     def is_after(self, key: str, other: str) -> bool:
         return bool(self.place(key) > self.place(other))
@@ -59,7 +61,11 @@ class Server:
     def level(keys: list[str], start: int) -> dict[str, Any]:
         directories = dict.fromkeys(key[: key.index("/", start) + 1] for key in keys if "/" in key[start:])
         contents = [{"Key": key, "Size": 1} for key in keys if "/" not in key[start:]]
-        return {"CommonPrefixes": [{"Prefix": one} for one in directories], "Contents": contents, "IsTruncated": False}
+        return {
+            "CommonPrefixes": [{"Prefix": directory} for directory in directories],
+            "Contents": contents,
+            "IsTruncated": False,
+        }
 
     def listed(self, without: Mapping[str, int] = {}) -> list[str]:
         return [path for path, *_ in objects(self, "bucket/feed", lambda action: action(), "", without)]
@@ -78,10 +84,10 @@ def test_no_name_is_left_out_that_is_not_passed_over(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(names, "WORTH_NAMES", 1)
         server = Server(paths, by_directory, page)
-        found = server.listed(dict.fromkeys(chosen, 5))
-    assert len(found) == len(set(found))
+        listed_paths = server.listed(dict.fromkeys(chosen, 5))
+    assert len(listed_paths) == len(set(listed_paths))
     inside = tuple(f"{directory}/" for directory in chosen)
-    assert {path for path in paths if not path.startswith(inside)} <= set(found) <= paths
+    assert {path for path in paths if not path.startswith(inside)} <= set(listed_paths) <= paths
 
 
 def many(tables: int, days: int, files: int) -> set[str]:
@@ -94,8 +100,8 @@ def test_years_of_closed_directories_cost_two_requests_a_table() -> None:
     newest = max(path.split("/")[3] for path in paths)
     server = Server(paths, False, 1000)
     old = {path.rpartition("/")[0] for path in paths if newest not in path}
-    found = server.listed(dict.fromkeys(old, 100))
-    assert set(found) == {path for path in paths if newest in path}
+    listed_paths = server.listed(dict.fromkeys(old, 100))
+    assert set(listed_paths) == {path for path in paths if newest in path}
     assert len(server.asked) == 1 + 2 * 3
 
 
@@ -118,8 +124,8 @@ def test_a_bucket_that_lists_in_no_order_is_listed_whole() -> None:
     paths = many(1, 40, 100)
     server = Server(paths, False, 1000)
     without = {path.rpartition("/")[0]: 100 for path in paths}
-    found = objects(server, "bucket--use1-az4--x-s3/feed", lambda action: action(), "", without)
-    assert {path for path, *_ in found} == paths
+    entries = objects(server, "bucket--use1-az4--x-s3/feed", lambda action: action(), "", without)
+    assert {path for path, *_ in entries} == paths
 
 
 def test_local_directories_are_not_entered(tmp_path: Path) -> None:

@@ -28,25 +28,25 @@ def share(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def repository(monkeypatch: pytest.MonkeyPatch, content: bytes | None, said: str = "") -> list[str]:
+def repository(monkeypatch: pytest.MonkeyPatch, content: bytes | None, output: str = "") -> list[str]:
     """Let Ivy deliver that content, and return the list of what it was asked for."""
-    asked: list[str] = []
+    coordinates: list[str] = []
 
     def resolve(wanted: list[Jar], ivy: str, show: object) -> str:
-        asked.extend(jar.coordinates for jar in wanted)
+        coordinates.extend(jar.coordinates for jar in wanted)
         Path(ivy, "jars").mkdir()
         if content is not None:
             Path(ivy, "jars", IVY_NAME).write_bytes(content)
-        return said
+        return output
 
     monkeypatch.setattr(jars, "_resolve", resolve)
-    return asked
+    return coordinates
 
 
 def test_a_jar_is_fetched_once(share: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = repository(monkeypatch, CONTENT)
+    coordinates = repository(monkeypatch, CONTENT)
     assert fetch_jars() == fetch_jars() == spark_jars() == (share / "jars" / JAR.file_name,)
-    assert asked == [JAR.coordinates]
+    assert coordinates == [JAR.coordinates]
 
 
 def test_half_a_jar_is_fetched_again(share: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,12 +95,12 @@ def test_a_person_at_a_terminal_gets_what_is_missing(share: Path, monkeypatch: p
 
 
 def test_a_daemon_is_refused_at_once_and_told_the_command(share: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = repository(monkeypatch, CONTENT)
+    coordinates = repository(monkeypatch, CONTENT)
     monkeypatch.setattr(jars, "EXTRAS", {"aws": (Jar("org.example:aws:1.0", "0"),)})
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     with pytest.raises(SetupError, match="cdc-assets setup aws"):
         ready_jars(["aws"])
-    assert asked == []
+    assert coordinates == []
 
 
 def test_a_named_directory_is_searched_first_and_gets_what_is_fetched(

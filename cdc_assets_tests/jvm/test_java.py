@@ -108,8 +108,8 @@ def test_the_wrapper_drops_the_vector_flag_and_nothing_else(bare: pytest.MonkeyP
     bare.setenv("JAVA_HOME", str(make_java(21, name="java with 'a quote", has_vector=False)))
     wrapped = found()
     command = [str(wrapped / "bin" / "java"), "-cp", "a b:*", VECTOR_FLAG, "", '-Dx="$HOME"', "Main"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, env={"JAVA_HOME": str(wrapped)})
-    assert said.stdout.splitlines() == [f"JAVA_HOME={wrapped}", "-cp", "a b:*", "", '-Dx="$HOME"', "Main"]
+    process = subprocess.run(command, capture_output=True, text=True, check=True, env={"JAVA_HOME": str(wrapped)})
+    assert process.stdout.splitlines() == [f"JAVA_HOME={wrapped}", "-cp", "a b:*", "", '-Dx="$HOME"', "Main"]
 
 
 def test_a_wrapped_java_is_found_again_by_child_processes(bare: pytest.MonkeyPatch, make_java: MakeJava) -> None:

@@ -111,10 +111,10 @@ def test_tables_are_compared_with_their_source(name: str, executors: Any, tmp_pa
         here = applied.compared(connect, threads=2)
         tasks = applied.lake.tasks = Tasks(spark=executors)
         there = applied.compared(connect, threads=2)
-        for table, one in there.items():
-            assert sorted(one.rows, key=repr) == sorted(here[table].rows, key=repr)
-            assert replace(one, seconds=0, rows=()) == replace(here[table], seconds=0, rows=())
-        assert not faults or DIFFERENT in {one.state for one in there.values()}
+        for table, comparison in there.items():
+            assert sorted(comparison.rows, key=repr) == sorted(here[table].rows, key=repr)
+            assert replace(comparison, seconds=0, rows=()) == replace(here[table], seconds=0, rows=())
+        assert not faults or DIFFERENT in {comparison.state for comparison in there.values()}
         assert max(tasks.rounds) <= 3
 
 
@@ -150,7 +150,7 @@ def test_records_of_ydb_that_change_some_columns(executors: Any, tmp_path: Path)
 
 def test_rows_with_null_in_their_key(executors: Any, tmp_path: Path) -> None:
     operations = some_operations(3, 80)
-    feed = keyed_feed_of(YQL, tmp_path, [line_of(number, one) for number, one in enumerate(operations)])
+    feed = keyed_feed_of(YQL, tmp_path, [line_of(number, operation) for number, operation in enumerate(operations)])
     lake = feed.lake = BothWays(executors)
     feed.apply()
     assert lake.different == []

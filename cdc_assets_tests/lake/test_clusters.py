@@ -75,15 +75,15 @@ def flags(feed: LittleFeed, lake: Path) -> list[str]:
 
 
 def ended(process: subprocess.Popen[str]) -> str:
-    said, _ = process.communicate(timeout=600)
-    return said
+    output, _ = process.communicate(timeout=600)
+    return output
 
 
 def rows(lake: Path, name: str) -> list[tuple[int, str]]:
     state = LakeState(LakeSettings.from_warehouse(lake), "default")
-    found = state.read(TableId(*name.split("."))).to_pylist()
+    lake_rows = state.read(TableId(*name.split("."))).to_pylist()
     state.close()
-    return sorted((row["id"], row["v"]) for row in found)
+    return sorted((row["id"], row["v"]) for row in lake_rows)
 
 
 def made(directory: Path) -> LittleFeed:
@@ -103,15 +103,15 @@ def test_a_run_on_a_cluster_says_that_it_waits_for_executors_and_goes_on_when_th
         applying(running, *flags(feed, tmp_path / "lake"), patience=2) as process,
     ):
         assert process.stdout is not None
-        said = process.stdout.readline()
-        while said and "no executor" not in said:
-            said = process.stdout.readline()
-        assert running.master in said
-        assert "spark.driver.host" in said
+        output = process.stdout.readline()
+        while output and "no executor" not in output:
+            output = process.stdout.readline()
+        assert running.master in output
+        assert "spark.driver.host" in output
         running.add_worker()
         running.add_worker()
-        said = ended(process)
-        assert process.returncode == 0, said
+        output = ended(process)
+        assert process.returncode == 0, output
         assert running.executors(0)
         assert running.executors(1)
     expected = sorted([(number, "x") for number in range(4)] + [(10 + number, "y") for number in range(4)])
@@ -136,8 +136,8 @@ def test_a_worker_that_dies_in_mid_window_changes_nothing(tmp_path: Path) -> Non
             assert time.monotonic() < end
             time.sleep(0.05)
         running.kill_worker(0)
-        said = ended(process)
-        assert process.returncode == 0, said
+        output = ended(process)
+        assert process.returncode == 0, output
     assert len(rows(tmp_path / "lake", "shop.a")) == 8 * 40_000
 
 
@@ -153,15 +153,15 @@ def test_executors_without_the_package_are_named_and_have_it_by_the_archive_of_t
     )
     with spark_cluster(tmp_path / "cluster", environment={"PYTHONPATH": ""}) as running:
         with applying(running, *flags(feed, tmp_path / "without"), environ=bare) as process:
-            said = ended(process)
-            assert process.returncode == 2, said
-            assert re.search("executor (on 127.0.0.1 )?has no Python package cdc_assets", said), said
-            assert "Traceback" not in said
+            output = ended(process)
+            assert process.returncode == 2, output
+            assert re.search("executor (on 127.0.0.1 )?has no Python package cdc_assets", output), output
+            assert "Traceback" not in output
         with applying(
             running, *flags(feed, tmp_path / "with"), environ={**bare, "SPARK_CONF_DIR": str(conf)}
         ) as process:
-            said = ended(process)
-            assert process.returncode == 0, said
+            output = ended(process)
+            assert process.returncode == 0, output
     assert len(rows(tmp_path / "with", "shop.a")) == 8
 
 
@@ -213,8 +213,8 @@ def test_a_table_is_compared_there_with_its_source_whose_password_stands_in_no_l
     with spark_cluster(tmp_path / "cluster") as running:
         environ = {"SPARK_CONF_DIR": str(conf), "SOURCE_PASSWORD": PASSWORD}
         with applying(running, *flags(feed, tmp_path / "lake")) as process:
-            said = ended(process)
-            assert process.returncode == 0, said
+            output = ended(process)
+            assert process.returncode == 0, output
         for statement, code, expected in (
             ("SELECT 1", 0, "shop.a: equal"),
             ("UPDATE shop.a SET v = 'z' WHERE id = 11", 1, "id=11  v: lake y, source z"),
@@ -239,8 +239,8 @@ def test_the_settings_of_the_page_apply_a_changefeed(stores: Stores, tmp_path: P
     feed.rows("clustered.a", FIRST, [("I", FIRST + 1, 1, "x"), ("I", FIRST + 2, 2, "y")])
     feed.publish(FIRST + 9)
     (text,) = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    for there, mine in here("REST of a cluster", stores):
-        text = text.replace(there, mine)
+    for there, replacement in here("REST of a cluster", stores):
+        text = text.replace(there, replacement)
     document = yaml.safe_load(text)
     uri = f"file://{feed.bucket}?protocol=canal-json&enable-tidb-extension=true"
     document["changefeeds"][0] |= {"name": "clustered", "sink_uri": uri}
@@ -250,9 +250,9 @@ def test_the_settings_of_the_page_apply_a_changefeed(stores: Stores, tmp_path: P
         spark_cluster(tmp_path / "cluster") as running,
         applying(running, "--settings", str(tmp_path / "changefeeds.yaml"), environ=variables) as process,
     ):
-        said = ended(process)
-        assert process.returncode == 0, said
-        assert [secret for secret in SECRETS if secret in said] == []
+        output = ended(process)
+        assert process.returncode == 0, output
+        assert [secret for secret in SECRETS if secret in output] == []
         assert running.executors(0)
         logs = "".join(path.read_text(errors="replace") for path in running.home.rglob("std*"))
         assert [secret for secret in SECRETS if secret in logs] == []
@@ -320,7 +320,7 @@ def test_a_master_that_does_not_answer_is_an_error_that_names_it(settings: LakeS
 
 
 @pytest.mark.parametrize(
-    ("master", "error", "said"),
+    ("master", "error", "sentence"),
     [
         ("spark://127.0.0.1:9", LakeUnavailable, "no Spark master answers"),
         ("k8s://https://127.0.0.1:9", LakeUnavailable, "no Spark master answers at k8s://https://127.0.0.1:9"),
@@ -329,10 +329,10 @@ def test_a_master_that_does_not_answer_is_an_error_that_names_it(settings: LakeS
     ],
 )
 def test_a_run_does_not_begin_without_a_master(
-    master: str, error: type[CdcError], said: str, settings: LakeSettings, monkeypatch: pytest.MonkeyPatch
+    master: str, error: type[CdcError], sentence: str, settings: LakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CDC_ASSETS_SPARK_MASTER", master)
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=sentence):
         Lake(settings, "default").warm()
 
 
@@ -392,46 +392,48 @@ PYTHONS = (
 
 
 @pytest.mark.parametrize(
-    ("said", "named"),
+    ("problem", "named"),
     [
         ("PythonException: Traceback …:\nModuleNotFoundError: No module named 'cdc_assets'", "no Python package cdc_a"),
         ('java.io.IOException: Cannot run program "./env/bin/python": error=2', "no Python at ./env/bin/python"),
         (PYTHONS, "runs Python 3.10, and the driver 3.11"),
     ],
 )
-def test_an_executor_that_lacks_something_is_named_with_what_it_lacks(said: str, named: str) -> None:
+def test_an_executor_that_lacks_something_is_named_with_what_it_lacks(problem: str, named: str) -> None:
     with pytest.raises(SetupError) as raised, races("shop.a"):
-        raise PySparkException(LOST.format(said))
+        raise PySparkException(LOST.format(problem))
     assert f"the executor on 10.0.0.7 {'has ' if named.startswith('no') else ''}{named}" in raised.value.message
     assert "docs/clusters.md" in raised.value.message
     assert "\n" not in raised.value.message
 
 
 def test_an_executor_is_meant_where_spark_names_the_worker_alone() -> None:
-    said = (
+    problem = (
         "\n  An exception was thrown from the Python worker. Please see the stack trace below.\nTraceback (most recent "
         "call last):\nModuleNotFoundError: No module named 'cdc_assets'\n"
     )
     with pytest.raises(SetupError, match="an executor has no Python package cdc_assets"), races("shop.a"):
-        raise PySparkException(said)
+        raise PySparkException(problem)
 
 
 def test_a_package_that_is_missing_in_the_driver_itself_is_no_executors() -> None:
-    said = LOST.replace("10.0.0.7 executor 2", "here executor driver").format("ModuleNotFoundError: No module named x")
+    problem = LOST.replace("10.0.0.7 executor 2", "here executor driver").format(
+        "ModuleNotFoundError: No module named x"
+    )
     with pytest.raises(StepFailed), races("shop.a"):
-        raise PySparkException(said)
+        raise PySparkException(problem)
 
 
 def test_nothing_is_said_while_no_job_waits(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(cluster, "PATIENCE_SECONDS", 0)
-    asked: list[int] = []
+    calls: list[int] = []
 
     def executors() -> Any:
-        asked.append(1)
-        return SimpleNamespace(size=lambda: 1 if len(asked) < 3 else 2)
+        calls.append(1)
+        return SimpleNamespace(size=lambda: 1 if len(calls) < 3 else 2)
 
     tracker = SimpleNamespace(getActiveJobIds=list)
     jvm = SimpleNamespace(getExecutorMemoryStatus=executors, statusTracker=lambda: tracker)
     cluster._watch(SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: jvm), master="spark://far:7077"))
-    assert len(asked) == 3
+    assert len(calls) == 3
     assert caplog.records == []

@@ -37,13 +37,17 @@ def grow(source: Source, count: int, seed: int = 3) -> dict[int, tuple[Any, ...]
         rows = first or []
         first = []
         for number in rng.sample(range(50), 4):
-            op = "I" if number not in right and not any(one[2] == number for one in rows) else rng.choice("UUD")
+            op = (
+                "I"
+                if number not in right and not any(change_row[2] == number for change_row in rows)
+                else rng.choice("UUD")
+            )
             rows.append(row(op, ts, number))
             ts += 1
-        for one in rows:
-            right.pop(one[2], None)
-            if one[0] != "D":
-                right[one[2]] = one[2:4]
+        for change_row in rows:
+            right.pop(change_row[2], None)
+            if change_row[0] != "D":
+                right[change_row[2]] = change_row[2:4]
         source.apply(ts - 1, rows)
     return right
 
@@ -59,7 +63,7 @@ def lineage(lake: Lake, source: Source) -> list[tuple[Any, ...]]:
     with lake.workbench.sessions.step() as session:
         name = session.name(lake.state.find(source.life).identifier)
         rows = session.sql(f"SELECT *, _row_id, _last_updated_sequence_number FROM {name}").collect()
-    return sorted((tuple(one) for one in rows), key=repr)
+    return sorted((tuple(lake_row) for lake_row in rows), key=repr)
 
 
 def test_files_are_put_together_and_every_row_keeps_its_id(lake: Lake) -> None:
@@ -70,15 +74,15 @@ def test_files_are_put_together_and_every_row_keeps_its_id(lake: Lake) -> None:
         assert compact(work.target, source.window(900)[0], lake.workbench.storage(work.lake_table)[1])
     assert (count, vectors > 0, files(lake, source)) == (5, True, (1, 0))
     assert lineage(lake, source) == before
-    assert {one[0]: one[:2] for one in source.rows()} == right
+    assert {lake_row[0]: lake_row[:2] for lake_row in source.rows()} == right
     assert lake.state.find(source.life).label == label
     with patch.object(windows, "EVERY", 3):  # again, with files that have ids of their own
         source.apply(500, [row("U", 491, min(right))])
         middle = lineage(lake, source)
         source.apply(510, [row("U", 501, sorted(right)[1])])
     assert files(lake, source) == (1, 0)
-    assert [one[-2:] for one in lineage(lake, source) if one[0] not in sorted(right)[:2]] == [
-        one[-2:] for one in middle if one[0] not in sorted(right)[:2]
+    assert [lake_row[-2:] for lake_row in lineage(lake, source) if lake_row[0] not in sorted(right)[:2]] == [
+        lake_row[-2:] for lake_row in middle if lake_row[0] not in sorted(right)[:2]
     ]
 
 
@@ -87,7 +91,7 @@ def test_a_table_in_small_windows_keeps_few_files(lake: Lake) -> None:
     with patch.object(windows, "EVERY", 3):
         right = grow(source, 9)
     assert files(lake, source)[0] < 3
-    assert {one[0]: one[:2] for one in source.rows()} == right
+    assert {lake_row[0]: lake_row[:2] for lake_row in source.rows()} == right
 
 
 def test_a_large_file_joins_where_smaller_ones_come_to_a_quarter_of_it_or_much_of_it_is_hidden(
@@ -121,7 +125,7 @@ def test_not_many_rows_of_a_table_are_hidden_however_large_it_is(rows: int, chan
         files = [(count, gone + changes * (count - gone) / live) for count, gone in files] + [(float(changes), 0.0)]
         if len(files) % compaction.EVERY == 0:
             files = compacted(files, file_bytes)
-        hidden, live = (round(sum(one[place] for one in files)) for place in (1, 0))
+        hidden, live = (round(sum(file[place] for file in files)) for place in (1, 0))
         live -= hidden
         if is_overdue(live, hidden, 0.1):
             files = [(float(live), 0.0)]
@@ -139,9 +143,9 @@ def compacted(files: Sequence[tuple[float, float]], file_bytes: int) -> list[tup
         )
         for rows, hidden in files
     ]
-    chosen = {planned.index(one.planned) for one in compaction._chosen(planned)}
+    chosen = {planned.index(candidate.planned) for candidate in compaction._chosen(planned)}
     kept = sum(files[place][0] - files[place][1] for place in chosen)
-    return [one for place, one in enumerate(files) if place not in chosen] + ([(kept, 0.0)] if chosen else [])
+    return [file for place, file in enumerate(files) if place not in chosen] + ([(kept, 0.0)] if chosen else [])
 
 
 def test_files_of_other_columns_stay_apart_until_they_have_the_same(lake: Lake) -> None:

@@ -77,11 +77,11 @@ class Shop(LittleFeed):
     def at(self, cut: str, table: TableId = ORDERS) -> list[tuple[Any, ...]]:
         """Read a table as a cut has it, as Spark does, and make sure that PyIceberg and a scan read the same."""
         life = next(life for life in self.lake.state.tables() if life.born_as == table)
-        found = self.lake.state.tables()[life]
+        lake_table = self.lake.state.tables()[life]
         with self.lake.workbench.sessions.step() as session:
-            name = session.name(found.identifier)
+            name = session.name(lake_table.identifier)
             rows = session.spark.sql(f"SELECT id, v FROM {name} VERSION AS OF '{cut}'").collect()
-        other = self.lake.state.catalog.load_table(found.identifier)
+        other = self.lake.state.catalog.load_table(lake_table.identifier)
         named = other.snapshot_by_name(cut)
         assert named is not None
         read = other.scan(snapshot_id=named.snapshot_id, selected_fields=("id", "v")).to_arrow().to_pylist()
@@ -113,7 +113,7 @@ def test_so_many_cuts_cost_as_many_snapshots_a_table_whatever_is_applied_between
         made.append(make_cut(shop.pipeline()).name)
     before = {name: shop.at(name) for name in made}
     assert maintain(shop.pipeline(), later_ms()).complete
-    assert [one.name for one in shop.lake.cuts()] == made[1:]
+    assert [cut.name for cut in shop.lake.cuts()] == made[1:]
     file = shop.lake.state.file(shop.lake.state.named(ORDERS).metadata_location)
     tagged = set(file.tags.values())
     assert len(tagged) == keep
@@ -152,7 +152,7 @@ def test_a_run_that_is_stopped_at_a_seam_of_a_cut_leaves_what_the_next_one_finis
         killed.add(trap.killed)
         shop.pipeline().apply()
         assert shop.lake.decisions().cuts == (), trap.killed
-        names = [one.name for one in shop.lake.cuts()]
+        names = [cut.name for cut in shop.lake.cuts()]
         if f"n{number}" in names:
             assert (20 * number, "more") in shop.at(f"n{number}"), trap.killed
             assert shop.at(f"n{number}", ITEMS) == [(1, "one")]
@@ -175,13 +175,13 @@ def test_a_removal_that_is_stopped_at_a_seam_is_finished_by_the_next_run(shop: S
         shop.pipeline().apply()
         tags = {tag for table in shop.lake.state.tables().values() for tag in table.tags}
         assert shop.lake.decisions().cuts == ()
-        assert tags == {one.name for one in shop.lake.cuts()}, trap.killed
+        assert tags == {cut.name for cut in shop.lake.cuts()}, trap.killed
         if shop.lake.cuts():
             assert trap.killed.startswith(
                 ("before Lake.remove_cut", "before DecisionStore.keep")
             )  # nothing is decided yet
             remove_cut(shop.pipeline(), f"n{number}")
-    assert {"before Workbench.untag", "after LakeCuts._unlist"} <= {one.partition(" of ")[0] for one in killed}
+    assert {"before Workbench.untag", "after LakeCuts._unlist"} <= {seam.partition(" of ")[0] for seam in killed}
 
 
 def test_two_runs_that_make_the_same_cut_make_it_once(
@@ -199,7 +199,7 @@ def test_two_runs_that_make_the_same_cut_make_it_once(
 
     monkeypatch.setattr(LakeCuts, "make", overtaken)
     made = make_cut(shop.pipeline(), "once")
-    assert [one.name for one in shop.lake.cuts()] == ["once"]
+    assert [cut.name for cut in shop.lake.cuts()] == ["once"]
     assert made == shop.lake.cuts()[0]
     assert shop.lake.state.catalog.load_table(("_cdc_cuts", "default")).scan().to_arrow().num_rows == 2
 
@@ -241,7 +241,7 @@ def test_a_cut_outlives_a_rename_a_drop_and_a_rebuild_of_its_tables(shop: Shop) 
     shop.publish(FIRST + 80)
     shop.pipeline().apply()
     assert shop.at("before") == rows
-    assert {one.name for one in shop.lake.cuts()[0].taken} == {ORDERS, ITEMS}
+    assert {cut_table.name for cut_table in shop.lake.cuts()[0].taken} == {ORDERS, ITEMS}
 
 
 def test_a_rebuild_that_swaps_a_table_across_a_decided_cut_withdraws_it(shop: Shop) -> None:
@@ -274,17 +274,17 @@ def test_a_session_reads_the_list_of_cuts_with_sql(shop: Shop, spark: SparkSessi
     made = make_cut(shop.pipeline(), "report")
     with shop.lake.workbench.sessions.step() as session:
         name = session.name(("_cdc_cuts", "default"))
-        found = session.spark.sql(f"SELECT cut, position, `table`, snapshot_id FROM {name}").collect()
-    assert {row.cut for row in found} == {"report"}
-    assert {row.snapshot_id for row in found} == {one.snapshot_id for one in cast("Any", made).taken}
+        rows = session.spark.sql(f"SELECT cut, position, `table`, snapshot_id FROM {name}").collect()
+    assert {row.cut for row in rows} == {"report"}
+    assert {row.snapshot_id for row in rows} == {cut_table.snapshot_id for cut_table in cast("Any", made).taken}
 
 
 # --- as of a moment ---------------------------------------------------------------------------------------------------
 
 
 def of_orders(state: PastState) -> AsOfTable:
-    (found,) = [one for one in state.tables if one.table == "shop.orders"]
-    return found
+    (table,) = [table for table in state.tables if table.table == "shop.orders"]
+    return table
 
 
 def test_tables_as_of_a_moment_are_read_by_the_statements_that_are_shown(shop: Shop, tmp_path: Path) -> None:
@@ -297,18 +297,18 @@ def test_tables_as_of_a_moment_are_read_by_the_statements_that_are_shown(shop: S
         expected[FIRST + 20 * number + 10] = sorted((row["id"], row["v"]) for row in shop.lake.read(ORDERS).to_pylist())
     catalog = shop.lake.state.catalog
     for at, rows in expected.items():
-        found = of_orders(as_of(lake, "default", str(at)))
-        assert (found.exact, found.position, found.reason) == (True, at, "")
-        read = eval(found.read["pyiceberg"], {"catalog": catalog})
+        table = of_orders(as_of(lake, "default", str(at)))
+        assert (table.exact, table.position, table.reason) == (True, at, "")
+        read = eval(table.read["pyiceberg"], {"catalog": catalog})
         assert sorted((row["id"], row["v"]) for row in read.to_pylist()) == rows
         with shop.lake.workbench.sessions.step() as session:
-            statement = found.read["spark"].replace("`lake`", f"`{session.name(('x', 'y')).split('.')[0].strip('`')}`")
+            statement = table.read["spark"].replace("`lake`", f"`{session.name(('x', 'y')).split('.')[0].strip('`')}`")
             assert sorted((row.id, row.v) for row in session.spark.sql(statement).collect()) == rows
     between = of_orders(as_of(lake, "default", str(FIRST + 45)))
     assert (between.exact, between.position) == (False, FIRST + 30)
     assert f"changes after {FIRST + 30}" in between.reason
-    items = [one for one in as_of(lake, "default", str(FIRST + 70)).tables if one.table == "shop.items"]
-    assert [(one.exact, one.position) for one in items] == [(True, FIRST + 30)]  # nothing came since
+    items = [table for table in as_of(lake, "default", str(FIRST + 70)).tables if table.table == "shop.items"]
+    assert [(table.exact, table.position) for table in items] == [(True, FIRST + 30)]  # nothing came since
     assert not of_orders(as_of(lake, "default", str(FIRST + 500))).exact
     made = make_cut(shop.pipeline(), "report")
     assert of_orders(as_of(lake, "default", "report")).snapshot_id == made.taken[1].snapshot_id
@@ -334,8 +334,8 @@ def test_a_truncate_is_not_in_the_state_right_before_it(shop: Shop) -> None:
     shop.ddl("shop.items", FIRST + 40, "DROP TABLE `items`", 4, columns=False)
     shop.publish(FIRST + 50)
     shop.pipeline().apply()
-    assert [one.table for one in as_of(lake, "default", str(FIRST + 45)).tables] == ["shop.orders"]
-    assert {one.table for one in as_of(lake, "default", str(FIRST + 30)).tables} == {"shop.orders", "shop.items"}
+    assert [table.table for table in as_of(lake, "default", str(FIRST + 45)).tables] == ["shop.orders"]
+    assert {table.table for table in as_of(lake, "default", str(FIRST + 30)).tables} == {"shop.orders", "shop.items"}
     shop.ddl("shop.orders", FIRST + 60, "DROP TABLE `orders`", 4, columns=False)
     shop.publish(FIRST + 70)
     shop.pipeline().apply()
@@ -356,17 +356,17 @@ def test_a_table_that_was_recovered_is_in_no_state_of_between(shop: Shop) -> Non
         query = f"{'DROP' if is_drop else 'RECOVER'} TABLE `orders`"
         shop.ddl("shop.orders", FIRST + at, query, 4 if is_drop else 25, columns=not is_drop)
         shop.publish(FIRST + at + 5)
-        assert [(str(one.name), one.reason) for one in shop.pipeline().apply().tables if one.reason] == []
+        assert [(str(table.name), table.reason) for table in shop.pipeline().apply().tables if table.reason] == []
         if is_drop:
-            assert [one.name for one in make_cut(shop.pipeline(), f"without{at}").taken] == [ITEMS]
+            assert [cut_table.name for cut_table in make_cut(shop.pipeline(), f"without{at}").taken] == [ITEMS]
     names = {"shop.orders", "shop.orders__log", "shop.orders__scd2"}
     for at, is_there in ((19, True), (20, False), (39, False), (40, True), (60, False), (79, False), (80, True)):
         state = as_of(lake, "default", str(FIRST + at))
-        assert ({one.table for one in state.tables} >= names) == is_there, at
-        assert ({one.table for one in state.tables} >= {"shop.items"}) is True
+        assert ({table.table for table in state.tables} >= names) == is_there, at
+        assert ({table.table for table in state.tables} >= {"shop.items"}) is True
     for at in (20, 60):
         state = as_of(lake, "default", f"without{at}")
-        assert ([one.table for one in state.tables], state.exact) == (["shop.items"], True)
+        assert ([table.table for table in state.tables], state.exact) == (["shop.items"], True)
     with pytest.raises(BadSettings, match=rf"all were dropped by {FIRST + 20} "):
         as_of(lake, "default", str(FIRST + 25), ["shop.orders"])
     shop.ledger.close()
@@ -386,7 +386,7 @@ def test_a_table_as_of_a_moment_has_the_name_that_it_had_then(shop: Shop) -> Non
 
     def born(at: int, *tables: str) -> dict[str, str]:
         state = as_of(lake, "default", str(FIRST + at), tables)
-        return {one.table: one.identity.partition("@")[0] for one in state.tables}
+        return {table.table: table.identity.partition("@")[0] for table in state.tables}
 
     assert born(10) == {"shop.items": "shop.items", "shop.orders": "shop.orders"}
     assert born(30) == {"shop.bills": "shop.orders", "shop.orders": "shop.items"}
@@ -409,7 +409,7 @@ def test_a_table_of_all_states_is_exact_at_every_moment_that_it_covers(shop: Sho
     shop.pipeline().apply()
     later = "columns that are not tracked have the last values of each state, which may be later"
     for at, states in ((30, (False, later)), (50, (True, ""))):
-        items = {one.table: (one.exact, one.reason) for one in as_of(lake, "default", str(FIRST + at)).tables}
+        items = {table.table: (table.exact, table.reason) for table in as_of(lake, "default", str(FIRST + at)).tables}
         assert items["shop.items__scd2"] == states
     assert items["shop.items__log"] == (True, "")
     expected = {
@@ -420,13 +420,13 @@ def test_a_table_of_all_states_is_exact_at_every_moment_that_it_covers(shop: Sho
         FIRST + 60: [(1, "at 40"), (20, "more"), (40, "more")],  # where nothing is known yet
     }
     for at, rows in expected.items():
-        (found,) = [one for one in as_of(lake, "default", str(at)).tables if one.table == "shop.orders__scd2"]
-        assert (found.exact, found.position) == ((True, at) if at < FIRST + 60 else (False, FIRST + 50))
-        read = eval(found.read["pyiceberg"], {"catalog": shop.lake.state.catalog})
+        (table,) = [table for table in as_of(lake, "default", str(at)).tables if table.table == "shop.orders__scd2"]
+        assert (table.exact, table.position) == ((True, at) if at < FIRST + 60 else (False, FIRST + 50))
+        read = eval(table.read["pyiceberg"], {"catalog": shop.lake.state.catalog})
         assert sorted((row["id"], row["v"]) for row in read.to_pylist()) == rows
         with shop.lake.workbench.sessions.step() as session:
             catalog = session.name(("x", "y")).split(".")[0].strip("`")
-            statement = found.read["spark"].replace("`lake`", f"`{catalog}`")
+            statement = table.read["spark"].replace("`lake`", f"`{catalog}`")
             assert sorted((row.id, row.v) for row in session.spark.sql(statement).collect()) == rows
     shop.ledger.close()
 
@@ -441,7 +441,7 @@ def test_states_that_are_overwritten_are_exact_in_a_cut_and_so_is_the_newest_sna
     made = make_cut(shop.pipeline(), "report", ["shop.old"])
     shop.publish(FIRST + 30)
     shop.pipeline().apply()
-    assert {one.table: one.exact for one in as_of(lake, "default", str(FIRST + 25)).tables} == {
+    assert {table.table: table.exact for table in as_of(lake, "default", str(FIRST + 25)).tables} == {
         "shop.items": True, "shop.old": False, "shop.orders": True, "shop.orders__scd2": True
     }  # fmt: skip
     (incomplete,) = as_of(lake, "default", str(FIRST + 25), ["shop.old"]).tables
@@ -451,9 +451,9 @@ def test_states_that_are_overwritten_are_exact_in_a_cut_and_so_is_the_newest_sna
     shop.pipeline().apply()
     shown = {}
     for moment in ("report", str(FIRST + 15), str(FIRST + 40)):
-        (found,) = as_of(lake, "default", moment, states).tables
-        read = eval(found.read["pyiceberg"], {"catalog": shop.lake.state.catalog})
-        shown[moment] = (found.exact, read.column("v").to_pylist())
+        (table,) = as_of(lake, "default", moment, states).tables
+        read = eval(table.read["pyiceberg"], {"catalog": shop.lake.state.catalog})
+        shown[moment] = (table.exact, read.column("v").to_pylist())
     assert list(shown.values()) == [(True, ["two"]), (False, ["three"]), (True, ["three"])]
     assert made.at == FIRST + 19
     shop.ddl("shop.orders", FIRST + 50, "ALTER TABLE `orders` ADD COLUMN `w` INT", 5, wide=True)
@@ -483,13 +483,13 @@ def test_a_table_of_all_states_has_the_columns_of_the_moment_by_their_names(shop
     assert shop.pipeline().apply().complete
     seen: dict[int, list[str]] = {}
     for at in (15, 25, 35, 42, 45):
-        (found,) = as_of(lake, "default", str(FIRST + at), ["shop.orders__scd2"]).tables
-        assert found.exact
-        assert found.converted == ({} if at == 45 else {"v": "VARCHAR(40)"})
-        read = eval(found.read["pyiceberg"], {"catalog": shop.lake.state.catalog})
+        (table,) = as_of(lake, "default", str(FIRST + at), ["shop.orders__scd2"]).tables
+        assert table.exact
+        assert table.converted == ({} if at == 45 else {"v": "VARCHAR(40)"})
+        read = eval(table.read["pyiceberg"], {"catalog": shop.lake.state.catalog})
         with shop.lake.workbench.sessions.step() as session:
             catalog = session.name(("x", "y")).split(".")[0].strip("`")
-            rows = session.spark.sql(found.read["spark"].replace("`lake`", f"`{catalog}`"))
+            rows = session.spark.sql(table.read["spark"].replace("`lake`", f"`{catalog}`"))
         assert sorted(rows.columns) == sorted(read.column_names)
         assert [row.id for row in rows.collect()] == read.column("id").to_pylist() == [1]
         seen[at] = [name for name in rows.columns if not name.startswith("_")]
@@ -502,7 +502,7 @@ def test_a_log_is_read_by_the_range_of_its_positions(shop: Shop) -> None:
     shop.add(FIRST + 20, FIRST + 30)
     shop.add(FIRST + 40, FIRST + 50)
     shop.pipeline().apply()
-    found = extract(shop.pipeline(), "shop.orders", FIRST + 20, FIRST + 40)
-    assert found.source == "log"
-    shown = [(row["_change_type"], row["id"], row["v"]) for row in found.changes.to_pylist()]
+    table_extract = extract(shop.pipeline(), "shop.orders", FIRST + 20, FIRST + 40)
+    assert table_extract.source == "log"
+    shown = [(row["_change_type"], row["id"], row["v"]) for row in table_extract.changes.to_pylist()]
     assert sorted(shown) == [("INSERT", 40, "more"), ("UPDATE_AFTER", 1, "at 40")]

@@ -108,7 +108,7 @@ def deltas(monkeypatch: pytest.MonkeyPatch) -> Deltas:
 
 def random_windows(seed: int, count: int) -> list[tuple[int, Rows]]:
     """Return windows of a source's changes to eight keys, some of which come again, also those that nobody made."""
-    rng, alive, at, found = random.Random(seed), set[int](), 101, []
+    rng, alive, at, windows = random.Random(seed), set[int](), 101, []
     for _ in range(count):
         rows: Rows = []
         for _ in range(rng.randrange(1, 9)):
@@ -118,9 +118,9 @@ def random_windows(seed: int, count: int) -> list[tuple[int, Rows]]:
             alive = alive - {key} if op == "D" else alive | {key}
             rows.append((op, at, key, f"{op}{at}"))
             at += 1
-        found.append((at, rows))
+        windows.append((at, rows))
         at += 1
-    return found
+    return windows
 
 
 def expected(windows: list[tuple[int, Rows]]) -> Rows:
@@ -397,11 +397,15 @@ def test_a_feed_is_applied_looked_at_rebuilt_and_forgotten(open_lake: Callable[.
 
     def problems() -> list[str]:
         schema = pipeline("soft").planner.plan()[1].history.lives[life].schema
-        found = []
+        history_problems = []
         for kind in ("log", "scd2"):
             with lake.workbench.sessions.step() as session:
-                found.append(history_problem(lake.state, session, dataclasses.replace(life, kind=kind), schema))
-        return [*filter(None, [*found, lake.look_at_states(dataclasses.replace(life, kind="scd2"), -1, schema)])]
+                history_problems.append(
+                    history_problem(lake.state, session, dataclasses.replace(life, kind=kind), schema)
+                )
+        return [
+            *filter(None, [*history_problems, lake.look_at_states(dataclasses.replace(life, kind="scd2"), -1, schema)])
+        ]
 
     applied(("I", 1, "a"), ("I", 2, "b"), ("I", 3, "c"), ("I", 4, "d"), ("D", 4, "d"))
     applied(("D", 1, "a"), ("U", 2, "B"))
@@ -414,7 +418,7 @@ def test_a_feed_is_applied_looked_at_rebuilt_and_forgotten(open_lake: Callable[.
     assert there() == rows
     assert problems() == []
 
-    state = next(one for one in as_of(lake.settings, "default", str(moment)).tables if one.table == "shop.orders")
+    state = next(table for table in as_of(lake.settings, "default", str(moment)).tables if table.table == "shop.orders")
     assert state.read["spark"].endswith(f"WHERE {LIVING}")
     past = eval(state.read["pyiceberg"], {"catalog": lake.state.catalog})
     assert sorted(past.column("v").to_pylist()) == ["B", "c"]
@@ -452,7 +456,8 @@ def test_a_generated_history_ends_with_the_rows_and_marks_of_the_lake_in_memory(
     print(f"{trial.style}\n{source.script}")  # what pytest shows of a history that fails
     lake = LivingLake(LakeSettings.from_warehouse(tmp_path / "lake"), "default", lambda: spark)
     ours, memory = (
-        Feed(trial.style, tomls[trial.style.rendering], one, deletes="soft") for one in (lake, MemoryLake())
+        Feed(trial.style, tomls[trial.style.rendering], pipeline_lake, deletes="soft")
+        for pipeline_lake in (lake, MemoryLake())
     )
     for state, tidies in zip(states, trial.tidies(len(states)), strict=True):
         assert faults(ours, state, source.contents(state.shown)) == [], state.checkpoint

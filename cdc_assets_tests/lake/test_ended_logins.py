@@ -135,14 +135,14 @@ def test_a_login_that_is_withdrawn_in_mid_run_ends_it_with_a_sentence_and_the_ne
     try:
         with trapped(Trap(ends)):
             try:
-                said = "; ".join(
+                sentence = "; ".join(
                     table.reason for table in replay(config, checkpoint, open_in(settings, names), ledger).tables
                 )
             except (SetupError, LakeUnavailable) as error:
-                said = str(error)
-        assert re.search(r"refuses access|credentials", said)
-        assert "\n" not in said
-        assert shown([said]) == []
+                sentence = str(error)
+        assert re.search(r"refuses access|credentials", sentence)
+        assert "\n" not in sentence
+        assert shown([sentence]) == []
     finally:
         stores.store.lend(VENDED)
     lake = open_in(settings, names)

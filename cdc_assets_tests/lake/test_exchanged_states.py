@@ -50,8 +50,8 @@ class Exchange:
 
     def ddl(self, table: str, at: int, query: str, kind: int, *names: str) -> None:
         columns = [_ID, *map(number, names)]
-        said = document("shop", table, FIRST + at, Query=query, Type=kind, TableColumns=columns)
-        write_schema(self.feed.bucket, said)
+        schema_document = document("shop", table, FIRST + at, Query=query, Type=kind, TableColumns=columns)
+        write_schema(self.feed.bucket, schema_document)
 
     def exchange(self, at: int, *names: str) -> None:
         self.ddl("p", at, _EXCHANGE, 42, *names)
@@ -80,7 +80,7 @@ class Exchange:
     def states(self, table: str) -> list[tuple[Any, ...]]:
         rows = self.lake.read(TableId("shop", f"{table}__scd2")).to_pylist()
         return sorted(
-            (*(row[name] for name in row if not name.startswith("_")), *(_offset(row[one]) for one in _ENDS))
+            (*(row[name] for name in row if not name.startswith("_")), *(_offset(row[name]) for name in _ENDS))
             for row in rows
         )
 
@@ -139,7 +139,7 @@ def test_a_mirror_has_the_rows_of_a_table_without_one_from_its_states(spark: Spa
     assert stopped(shop.apply(70, {"shop.p": {"kinds": ["log"], "mirror": False}, **X})) == []
     log = shop.lake.read(TableId("shop", "p__log")).to_pylist()
     changes = [(row["_change_type"], row["_cdc_position"] - FIRST, row["id"]) for row in log]
-    assert sorted(changes, key=lambda one: one[1:2]) == [
+    assert sorted(changes, key=lambda change: change[1:2]) == [
         ("INSERT", 1, 1), ("DELETE", 40, 1), ("INSERT", 40, 3), ("TRUNCATE", 60, None)
     ]  # fmt: skip
     shop.lake.close()

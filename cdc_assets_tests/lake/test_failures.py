@@ -48,19 +48,21 @@ SAID: list[tuple[str, type[CdcError], str]] = [
 
 @pytest.mark.parametrize(("text", "error", "look"), SAID, ids=[text.partition(":")[0] for text, _, _ in SAID])
 def test_a_failure_that_is_known_says_its_cause_and_where_to_look(text: str, error: type[CdcError], look: str) -> None:
-    found = explained("shop.orders", f"org.apache.spark.SparkException: Job aborted\n{text}\n\tat A.b(C.java:1)")
-    assert type(found) is error
-    assert str(found).startswith("shop.orders: ")
-    assert look in str(found)
-    assert text.partition(": ")[2][:40] in str(found)
-    assert "\n" not in str(found)
+    explained_error = explained(
+        "shop.orders", f"org.apache.spark.SparkException: Job aborted\n{text}\n\tat A.b(C.java:1)"
+    )
+    assert type(explained_error) is error
+    assert str(explained_error).startswith("shop.orders: ")
+    assert look in str(explained_error)
+    assert text.partition(": ")[2][:40] in str(explained_error)
+    assert "\n" not in str(explained_error)
 
 
 def test_every_known_cause_has_its_example() -> None:
-    found = {
+    meanings = {
         next(cause.meaning for cause in CAUSES if cause.meaning in str(explained("t", text))) for text, _, _ in SAID
     }
-    assert found == {cause.meaning for cause in CAUSES}
+    assert meanings == {cause.meaning for cause in CAUSES}
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,7 @@ def test_tasks_that_split_by_key_and_reduce_again_agree_with_one_that_has_all(
     shared = [keyed.KIND.reduce(pa.concat_tables(parts), CI, name)[0] for parts in zip(*reduced, strict=True)]
     alone = keyed.KIND.reduce(pa.concat_tables(tasks), CI, name)[0]
     contents = [
-        sorted(repr({**row, OP: row[OP] > 0}) for row in one.to_pylist()) for one in (pa.concat_tables(shared), alone)
+        sorted(repr({**row, OP: row[OP] > 0}) for row in share.to_pylist())
+        for share in (pa.concat_tables(shared), alone)
     ]
     assert contents[0] == contents[1]

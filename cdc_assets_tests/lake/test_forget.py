@@ -119,13 +119,13 @@ class Shop(LittleFeed):
 
     def contents(self, tag: str | None = None) -> dict[str, list[dict[str, Any]]]:
         """Return the rows and columns of all tables, those of a cut by its tag."""
-        found = {}
-        for life, one in self.lake.state.tables().items():
-            table = self.lake.state.catalog.load_table(one.identifier)
-            scan = table.scan() if tag is None else table.scan(snapshot_id=one.tags[tag])
+        contents_by_kind = {}
+        for life, lake_table in self.lake.state.tables().items():
+            table = self.lake.state.catalog.load_table(lake_table.identifier)
+            scan = table.scan() if tag is None else table.scan(snapshot_id=lake_table.tags[tag])
             rows = scan.to_arrow().to_pylist()
-            found[life.kind] = sorted(rows, key=repr)
-        return found
+            contents_by_kind[life.kind] = sorted(rows, key=repr)
+        return contents_by_kind
 
 
 @pytest.fixture
@@ -187,11 +187,14 @@ def test_no_byte_of_forgotten_rows_is_left_and_all_others_are_as_they_were_howev
     assert {str(life): shop.files(life) & others[str(life)] for life in progress} == others
     assert {life: state.progress for life, state in shop.lake.applied().items()} == progress
     assert (report.complete, unfinished_forgets(shop.lake.state)) == (True, {})
-    assert [one.tags for one in shop.lake.state.tables().values()] == [{}] * 3
+    assert [table.tags for table in shop.lake.state.tables().values()] == [{}] * 3
     assert shop.lake.cuts() == ()
     assert [entry.action for entry in shop.ledger.journal("default")][-1] == "forget"
     again = shop.forget(3, 7, 9)
-    assert (again.complete, sum(one.files_rewritten + one.snapshots_expired for one in again.removed)) == (True, 0)
+    assert (again.complete, sum(removal.files_rewritten + removal.snapshots_expired for removal in again.removed)) == (
+        True,
+        0,
+    )
     shop.window("I", 3, 70)
     assert [row["id"] for row in shop.contents()[""] if row["id"] in (3, 7, 70)] == [3, 70]
 
@@ -252,14 +255,14 @@ def test_snapshots_from_before_a_key_had_its_type_forget_the_row_too(shop: Shop,
     shop.window("U", 2)
     name, _, size = kind.rstrip(")").partition("(")
     shop.version = shop.at + 1
-    said = {"ColumnType": name, "ColumnPrecision": size or "20"}
-    shop.ddl("shop.t", shop.version, f"ALTER TABLE `t` MODIFY COLUMN `id` {kind}", 12, key=said, wide=True)
+    key_type = {"ColumnType": name, "ColumnPrecision": size or "20"}
+    shop.ddl("shop.t", shop.version, f"ALTER TABLE `t` MODIFY COLUMN `id` {kind}", 12, key=key_type, wide=True)
     shop.publish(shop.at + 2)
     assert shop.pipeline().apply("run").complete
     shop.at += 10
     shop.window("U", 2)
     report = shop.forget(1, 77)
-    assert (report.complete, {one.keys for one in report.removed}) == (True, {1})
+    assert (report.complete, {removal.keys for removal in report.removed}) == (True, {1})
     assert (shop.left(1), bool(shop.left(2))) == ([], True)
 
 
@@ -270,7 +273,7 @@ def test_a_window_that_was_staged_before_rows_were_forgotten_is_planned_again(
     shop.window("I", 1, 2)
     shop.window("U", 2, apply=False)
     pipeline = shop.pipeline()
-    step = next(one for one in pipeline.planner.plan()[1].steps if isinstance(one, ApplyRows))
+    step = next(step for step in pipeline.planner.plan()[1].steps if isinstance(step, ApplyRows))
     staged = shop.lake.stage(step, pipeline.source.reader)
     other = open_lake()
     settings = pipeline.settings
@@ -287,7 +290,7 @@ def test_no_byte_of_a_key_that_is_kept_out_comes_into_the_lake(shop: Shop, monke
     shop.window("I", *range(5))
     shop.window("U", 3, apply=False)
     report = shop.forget(3, 77, until=FOREVER)
-    assert (report.complete, {one.keys for one in report.removed}) == (True, {1})
+    assert (report.complete, {removal.keys for removal in report.removed}) == (True, {1})
     shop.window("U", 2, 3)
     assert shop.left(3) == []
     assert {row["id"] for row in shop.contents()[""]} == {0, 1, 2, 4}
@@ -302,7 +305,7 @@ def test_what_was_planned_before_keys_were_kept_out_is_not_committed_by_another_
     shop.window("I", 1, 2)
     shop.window("U", 1, 2, apply=False)
     pipeline, planning, others = shop.pipeline(), shop.lake, [open_lake(), open_lake()]
-    (step, *_) = (one for one in pipeline.planner.plan()[1].steps if isinstance(one, ApplyRows))
+    (step, *_) = (step for step in pipeline.planner.plan()[1].steps if isinstance(step, ApplyRows))
     staged = planning.stage(step, pipeline.source.reader) if when == "staged before" else None
     shop.lake = others[0]
     assert shop.forget(1, until=FOREVER).complete
@@ -323,7 +326,7 @@ def test_records_that_are_set_aside_after_their_keys_were_forgotten_leave_nothin
     shop.window("I", 1, 2)
     shop.misfit(1, apply=False)
     ours, pipeline, shop.lake = shop.lake, shop.pipeline(), open_lake()
-    (step, *_) = (one for one in pipeline.planner.plan()[1].steps if isinstance(one, ApplyRows))
+    (step, *_) = (step for step in pipeline.planner.plan()[1].steps if isinstance(step, ApplyRows))
     assert shop.forget(1, until=FOREVER).complete
     staged = pipeline.stage(step)
     assert shop.left(1)
@@ -341,7 +344,7 @@ def test_the_ledger_keeps_no_key_of_a_window_whose_rows_were_forgotten_before_it
 
     def then_forgotten(self: Lake, *given: Any) -> Any:
         result = commit(self, *given)
-        if shop.lake is ours and all(one.progress.tso == through for one in open_lake().applied().values()):
+        if shop.lake is ours and all(state.progress.tso == through for state in open_lake().applied().values()):
             shop.lake = open_lake()
             reports.append(shop.forget(4711))
             shop.lake = ours
@@ -350,11 +353,11 @@ def test_the_ledger_keeps_no_key_of_a_window_whose_rows_were_forgotten_before_it
     with monkeypatch.context() as patched:
         patched.setattr(Lake, "commit", then_forgotten)
         shop.pipeline().apply("run")
-    (life,) = {one.source for one in shop.lake.applied()}
-    assert [one.complete for one in reports] == [True]
-    assert [one.keys for one in shop.ledger.files_of("default", life)] == [()]
+    (life,) = {life.source for life in shop.lake.applied()}
+    assert [report.complete for report in reports] == [True]
+    assert [file.keys for file in shop.ledger.files_of("default", life)] == [()]
     shop.window("I", 4713)
-    assert [[(key.low, key.high) for key in one.keys] for one in shop.ledger.files_of("default", life)] == [
+    assert [[(key.low, key.high) for key in file.keys] for file in shop.ledger.files_of("default", life)] == [
         [],
         [(4713, 4713)],
     ]
@@ -366,14 +369,14 @@ def test_files_that_others_remove_meanwhile_have_no_row(shop: Shop, monkeypatch:
     shop.window("U", 1)
     removed, listed = list[Path](), SearchedTable.files
 
-    def then_removed(found: Any) -> list[Any]:
-        files = list(listed(found))
+    def then_removed(search: Any) -> list[Any]:
+        files = list(listed(search))
         for name in (".parquet", ".metadata.json", ".avro"):
-            (one, *_) = (file for file in files if file.location.endswith(name))
-            copied = Path(one.info.path).with_name(f"of-a-killed-run{name}")
+            (listed_file, *_) = (file for file in files if file.location.endswith(name))
+            copied = Path(listed_file.info.path).with_name(f"of-a-killed-run{name}")
             if copied not in removed:
-                shutil.copy(one.info.path, copied)
-                files += [file for file in listed(found) if file.info.path == str(copied)]
+                shutil.copy(listed_file.info.path, copied)
+                files += [file for file in listed(search) if file.info.path == str(copied)]
                 copied.unlink()
                 removed.append(copied)
         return files
@@ -458,8 +461,8 @@ def test_what_another_writer_commits_meanwhile_is_not_lost_and_nothing_is_forgot
     assert orders.rows() == [(2, "b"), *([(3, "d")] if what == "a window" else [])]
     left = orders.search(1)
     assert (left.tags, bool(left.having)) == (("kept",), True) if what == "a tag" else ((), False)
-    found = orders.lake.state.find(orders.life)
-    assert (found.revision, list(found.tags)) == ("a run", ["kept"] if what == "a tag" else [])
+    lake_table = orders.lake.state.find(orders.life)
+    assert (lake_table.revision, list(lake_table.tags)) == ("a run", ["kept"] if what == "a tag" else [])
 
 
 @pytest.mark.parametrize("place", ["_expired", "expire"], ids=["before it is looked for", "behind that"])
@@ -514,9 +517,9 @@ def test_a_tag_keeps_the_rows_of_its_snapshot_until_it_is_removed(open_lake: Cal
     orders.apply(400, [("I", 310, 3, "d")])
     removed, left = orders.forget(1), orders.search(1)
     assert (removed.rows > 0, left.tags, orders.rows()) == (True, ("one",), [(2, "b"), (3, "d")])
-    found = orders.lake.state.find(orders.life)
-    table = orders.lake.state.catalog.load_table(found.identifier)
-    kept = table.scan(snapshot_id=found.tags["one"]).to_arrow().column("id")
+    lake_table = orders.lake.state.find(orders.life)
+    table = orders.lake.state.catalog.load_table(lake_table.identifier)
+    kept = table.scan(snapshot_id=lake_table.tags["one"]).to_arrow().column("id")
     assert sorted(kept.to_pylist()) == [1, 2]
     orders.loaded(lambda table: table.manageSnapshots().removeTag("one").commit())
     orders.lake.applied()
@@ -592,7 +595,7 @@ def test_stages_with_the_rows_are_removed_and_of_those_that_cannot_be_read_only_
     assert forgetting.forget_stages(targets, lambda _, raw: False) == 2
     assert len([path for path in staged if path.exists()]) == len(staged) - 1 == 1
     searched = forgetting.search_stages(targets, lambda _, raw: False)
-    assert sorted(Path(one).parent.name for one in searched.having) == [f"{now}-young", "notes"]
+    assert sorted(Path(place).parent.name for place in searched.having) == [f"{now}-young", "notes"]
     assert searched.files >= 3
 
 
@@ -631,7 +634,7 @@ def _name(collation: str) -> Column:
 
 
 @pytest.mark.parametrize(
-    ("column", "rows", "key", "found"),
+    ("column", "rows", "key", "expected"),
     [
         (Column("id", "INT", is_pk=True), [1, 5], 1, True),
         (Column("id", "INT", is_pk=True), [1, 5], 3, True),
@@ -642,7 +645,7 @@ def _name(collation: str) -> Column:
     ],
 )
 def test_a_manifest_of_a_removed_file_may_have_values_of_a_row_wherever_its_bounds_allow_for_the_key(
-    tmp_path: Path, column: Column, rows: list[Any], key: Any, found: bool
+    tmp_path: Path, column: Column, rows: list[Any], key: Any, expected: bool
 ) -> None:
     kind = pa.int32() if isinstance(key, int) else pa.string()
     with closing(SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}")) as catalog:
@@ -659,4 +662,4 @@ def test_a_manifest_of_a_removed_file_may_have_values_of_a_row_wherever_its_boun
         Path(task.file.file_path.removeprefix("file://")).unlink()
         wanted = WantedKeys(pa.table({"id": pa.array([key], kind)}), TableSchema((column,), ("id",)))
         refs = [*SearchedTable(table.refresh().metadata_location, {}, wanted).refs]
-    assert refs == (["cut"] if found else [])
+    assert refs == (["cut"] if expected else [])

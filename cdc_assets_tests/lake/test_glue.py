@@ -50,9 +50,9 @@ def killed(method: Callable[..., Any]) -> Callable[..., Any]:
 def unanswered(method: Callable[..., Any]) -> Callable[..., Any]:
     """Amazon's client asks again when an answer is lost."""
 
-    def twice(**asked: Any) -> Any:
-        method(**asked)
-        return method(**asked)
+    def twice(**arguments: Any) -> Any:
+        method(**arguments)
+        return method(**arguments)
 
     return twice
 

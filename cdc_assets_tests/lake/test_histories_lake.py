@@ -40,7 +40,8 @@ def tidy(feed: Feed) -> list[str]:
     settings = MaintenanceSettings.model_validate(_EAGER)
     feed.settings = feed.settings.model_copy(update={"maintenance": settings})
     newest = max(
-        (one.made_ms for fact in LakeMaintenance(feed.lake, settings).facts() for one in fact.lineage), default=0
+        (snapshot.made_ms for fact in LakeMaintenance(feed.lake, settings).facts() for snapshot in fact.lineage),
+        default=0,
     )
     done = maintain(cast("LakePipeline", feed.pipeline), newest + 30 * _DAY_MS)
     return [f"{table.before.table}: {table.problem}" for table in done.tables if table.problem]

@@ -42,9 +42,11 @@ def unlike(feed: Feed) -> Iterator[str]:
             continue
         mirror = tables[life.source]
         events = history.lives[life].events
-        if any(isinstance(one, Rekey) for event in events for one in event.changes):
+        if any(isinstance(change, Rekey) for event in events for change in event.changes):
             continue  # older changes are upserts by another key
-        back = {one.column.name for event in events for one in event.changes if isinstance(one, ContinueColumn)}
+        back = {
+            change.column.name for event in events for change in event.changes if isinstance(change, ContinueColumn)
+        }
         rows = read(feed.lake, mirror) if mirror.name is not None else None
         yield from differences(str(life), read(feed.lake, log), history.lives[life].schema, rows, back)
 
@@ -139,8 +141,8 @@ def test_rows_of_partitions_by_a_column_that_came_back_move_in_history_tables(
     settings = feed.settings(history={"shop.*": {"kinds": kinds, "mirror": "log" in kinds}})
     outcome = LakePipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply("test")
     assert [(str(table.name), table.reason) for table in outcome.tables if table.reason] == []
-    found = ReturnedColumns.differences(lambda name: lake.read(TableId(*name.split("."))), returned, kinds)
-    assert found == []
+    mismatches = ReturnedColumns.differences(lambda name: lake.read(TableId(*name.split("."))), returned, kinds)
+    assert mismatches == []
     lake.close()
 
 
@@ -259,10 +261,10 @@ def test_a_rebuilt_history_table_says_of_itself_what_one_says_that_was_never_reb
         lake.state.discard_listing()
         table = lake.state.catalog.load_table(lake.state.named(TableId("shop", name)).identifier)
         names = ("_cdc_since", "cdc.columns", "cdc.keyed-since", "cdc.incomplete", "cdc.name")
-        spec = [(one.name, str(one.transform)) for one in table.spec().fields]
+        spec = [(field.name, str(field.transform)) for field in table.spec().fields]
         rows = table.scan().to_arrow().drop_columns(["_cdc_place"] if name.endswith("log") else []).to_pylist()
-        own = next(one for one in lake.state.tables().values() if one.name == TableId("shop", name))
-        properties = [table.properties.get(one) or None for one in names]
+        own = next(table for table in lake.state.tables().values() if table.name == TableId("shop", name))
+        properties = [table.properties.get(name) or None for name in names]
         return properties, own.label.recipe, spec, sorted(map(repr, rows))
 
     pipeline(lakes[0]).apply("test")
@@ -279,6 +281,6 @@ def test_a_rebuilt_history_table_says_of_itself_what_one_says_that_was_never_reb
     for name in ("orders__log", "orders__scd2"):
         assert said(lakes[0], name) == said(lakes[1], name)
     outcome = pipeline(lakes[0], history=kinds).apply("test")
-    assert [one.rule for one in outcome.findings if one.rule.startswith("history")] == []
+    assert [finding.rule for finding in outcome.findings if finding.rule.startswith("history")] == []
     for lake in lakes:
         lake.close()

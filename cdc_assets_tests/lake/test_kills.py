@@ -201,8 +201,8 @@ def _swept(directory: Path, spark: SparkSession) -> list[str]:
     lake = Lake(LakeSettings.from_warehouse(directory), "default", lambda: spark)
     try:
         keeper = LakeMaintenance(lake, MaintenanceSettings())
-        for one in keeper.facts():
-            keeper.carry_out(one, Chores(orphans=True), int(time.time() * 1000))
+        for facts in keeper.facts():
+            keeper.carry_out(facts, Chores(orphans=True), int(time.time() * 1000))
         keeper.sweep()
         return unreferenced(lake.state)
     finally:

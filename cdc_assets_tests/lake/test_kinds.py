@@ -28,8 +28,8 @@ def test_kinds_and_writers_have_equal_names(name: str) -> None:
     kind, writer = (import_module(f"cdc_assets.{folder}.{name}") for folder in ("decoding.kinds", "lake.writers"))
     assert name == kind.KIND.NAME
     history = name in HISTORY_KINDS
-    own = {one for one, made in getmembers(writer, isfunction) if made.__module__ == writer.__name__}
-    given = {one for one in own if not one.startswith("_")}
+    own = {name for name, made in getmembers(writer, isfunction) if made.__module__ == writer.__name__}
+    given = {name for name in own if not name.startswith("_")}
     assert given == ({"alike_keys", "moved", "rewritten", "write"} if history else {"alike_keys", "write"})
     assert hasattr(writer, "ASKS") == history
 

@@ -89,8 +89,10 @@ def check_shop(lake: Lake) -> None:
         *[(10, "DELETE", 1), (12, "INSERT", 3)],
     ]
     states = lake.read(TableId("shop", "orders__scd2")).to_pylist()
-    found = sorted((row["id"], row["_cdc_start_ts"] - FIRST, (row["_cdc_end_ts"] or FIRST) - FIRST) for row in states)
-    assert found == [(1, 1, 2), (1, 2, 10), (2, 1, 3), (3, 12, 0)]
+    state_spans = sorted(
+        (row["id"], row["_cdc_start_ts"] - FIRST, (row["_cdc_end_ts"] or FIRST) - FIRST) for row in states
+    )
+    assert state_spans == [(1, 1, 2), (1, 2, 10), (2, 1, 3), (3, 12, 0)]
     assert lake.read(TableId("shop", "orders")).column("id").to_pylist() == [3]
 
 
@@ -131,7 +133,7 @@ def test_two_runs_at_once_leave_each_change_and_each_state_once(spark: SparkSess
 
     slow = Slow(lakes, "little", lambda: spark)
     outcome = Pipeline(settings, settings.open_source(), slow, Ledger("sqlite://")).apply("test")
-    assert [(str(one.name), one.reason) for one in outcome.tables if one.reason] == []
+    assert [(str(table.name), table.reason) for table in outcome.tables if table.reason] == []
     assert overtaken
     check_shop(other)
     slow.close()

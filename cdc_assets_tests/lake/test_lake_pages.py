@@ -65,7 +65,7 @@ def environment(title: str) -> Mapping[str, str]:
 
 
 def _often(title: str) -> tuple[pytest.MarkDecorator, ...]:
-    return (pytest.mark.soak,) if any(one in title for one in ("Google", "Azure", "Hive")) else ()
+    return (pytest.mark.soak,) if any(vendor in title for vendor in ("Google", "Azure", "Hive")) else ()
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_a_block_of_the_page_applies_a_changefeed(
 ) -> None:
     for name, value in environment(title).items():
         monkeypatch.setenv(name, value)
-    for there, mine in here(title, stores):
-        text = text.replace(there, mine)
+    for there, replacement in here(title, stores):
+        text = text.replace(there, replacement)
     document = yaml.safe_load(text)
     if "Glue" in title:  # the process's own credentials, which this JVM was not started with
         document["lake"]["catalog"] |= {"client.access-key-id": "AKGLUE", "client.secret-access-key": GLUE_SECRET}

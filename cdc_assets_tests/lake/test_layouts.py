@@ -57,7 +57,7 @@ def made(lake: Lake, layout: TableLayout, schema: TableSchema = KEYED, name: str
 
 def changes(seed: int, keyed: bool = True) -> list[list[tuple[Any, ...]]]:
     """Return windows of changes to twelve rows, whose values wander between partitions; some are NULL."""
-    rng, alive, ts, found = random.Random(seed), dict[int, tuple[Any, ...]](), 101, []
+    rng, alive, ts, window_rows = random.Random(seed), dict[int, tuple[Any, ...]](), 101, []
     for _ in range(6):
         rows: list[tuple[Any, ...]] = []
         for _ in range(rng.randrange(4, 10)):
@@ -76,8 +76,8 @@ def changes(seed: int, keyed: bool = True) -> list[list[tuple[Any, ...]]]:
             else:
                 alive[number] = values
             ts += 1
-        found.append(rows)
-    return found
+        window_rows.append(rows)
+    return window_rows
 
 
 def misplaced(lake: Lake, source: Any, layout: TableLayout) -> list[str]:
@@ -99,13 +99,23 @@ def misplaced(lake: Lake, source: Any, layout: TableLayout) -> list[str]:
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_mirror_in_partitions_has_the_rows_of_one_without_whoever_writes_them(name: str, lake: Lake) -> None:
     layout, schema = LAYOUTS[name], MOMENTS if "moments" in name else KEYED
-    ours, merged, plain = (made(lake, one, schema, n) for one, n in ((layout, "a"), (layout, "b"), (PLAIN, "c")))
+    ours, merged, plain = (
+        made(lake, table_layout, schema, n) for table_layout, n in ((layout, "a"), (layout, "b"), (PLAIN, "c"))
+    )
     for rows in changes(len(name)):
         hi = rows[-1][1]
         results = [ours.apply(hi, rows), plain.apply(hi, rows)]
         with patch.object(commit_stage, "row_delta_of", return_value=None):
             results.append(merged.apply(hi, rows))
-        assert len({(one.inserted, one.updated, one.deleted, one.rows_after) for one in results}) == 1
+        assert (
+            len(
+                {
+                    (window_metrics.inserted, window_metrics.updated, window_metrics.deleted, window_metrics.rows_after)
+                    for window_metrics in results
+                }
+            )
+            == 1
+        )
         assert ours.rows() == merged.rows() == plain.rows()
     assert misplaced(lake, ours, layout) == misplaced(lake, merged, layout) == []
     with lake.workbench.sessions.step() as session:
@@ -114,15 +124,15 @@ def test_a_mirror_in_partitions_has_the_rows_of_one_without_whoever_writes_them(
             for row in plain.rows():
                 column, kind = ("moment", "timestamp") if schema is MOMENTS else ("at", "timestamp_ntz")
                 moment = f"{column} IS NULL" if row[2] is None else f"{column} = {kind} '{row[2]}'"
-                found = session.spark.sql(f"SELECT count(*) FROM {table} WHERE id = {row[0]} AND {moment}").head()
-                assert found is not None
-                assert found[0] == 1
+                count_row = session.spark.sql(f"SELECT count(*) FROM {table} WHERE id = {row[0]} AND {moment}").head()
+                assert count_row is not None
+                assert count_row[0] == 1
             assert layout_of_table(session, session.load(lake.state.find(source.life).identifier)) == layout
     assert lake.state.find(ours.life).layout == layout
 
 
 def test_a_table_without_key_in_partitions_has_the_rows_of_one_without(lake: Lake) -> None:
-    ours, plain = (made(lake, one, KEYLESS, name) for one, name in ((DAYS, "a"), (PLAIN, "b")))
+    ours, plain = (made(lake, table_layout, KEYLESS, name) for table_layout, name in ((DAYS, "a"), (PLAIN, "b")))
     for rows in changes(5, keyed=False):
         for source in (ours, plain):
             source.apply(rows[-1][1], rows)
@@ -131,7 +141,7 @@ def test_a_table_without_key_in_partitions_has_the_rows_of_one_without(lake: Lak
 
 
 def test_small_files_are_put_together_within_their_partitions(lake: Lake) -> None:
-    ours, plain = (made(lake, one, name=name) for one, name in ((DAYS, "a"), (PLAIN, "b")))
+    ours, plain = (made(lake, table_layout, name=name) for table_layout, name in ((DAYS, "a"), (PLAIN, "b")))
     with patch.object(windows, "EVERY", 2):
         for rows in changes(11):
             for source in (ours, plain):

@@ -91,9 +91,9 @@ class Use:
 def use(spark: SparkSession | None = None) -> Use:
     gc.collect()
     objects = Counter(
-        f"{type(one).__module__}.{type(one).__name__}"
-        for one in gc.get_objects()
-        if str(type(one).__module__).startswith(("cdc_assets.", "sqlalchemy.engine", "sqlite3", "pyiceberg"))
+        f"{type(instance).__module__}.{type(instance).__name__}"
+        for instance in gc.get_objects()
+        if str(type(instance).__module__).startswith(("cdc_assets.", "sqlalchemy.engine", "sqlite3", "pyiceberg"))
     )
     if spark is None:
         return Use(_open_files("self"), threading.active_count(), objects)
@@ -125,27 +125,27 @@ def _java_threads(threads: Any) -> int:
 
 def _open_files(process: str) -> Counter[str]:
     """The open files of a process; nothing where there is no /proc."""
-    found = Counter[str]()
+    file_counts = Counter[str]()
     place = Path("/proc") / process / "fd"
     for fd in place.iterdir() if place.exists() else ():
         try:
-            found[os.readlink(fd).partition(":")[0].rpartition("/")[2]] += 1
+            file_counts[os.readlink(fd).partition(":")[0].rpartition("/")[2]] += 1
         except OSError:  # closed meanwhile
             continue
-    return found
+    return file_counts
 
 
 def grown(early: Use, late: Use, windows: int) -> list[str]:
     """Name what grew by more than a fifth of the windows between two looks; a leak grows by all of them."""
-    bound, found = windows // 5, list[str]()
+    bound, leaks = windows // 5, list[str]()
     for kind in ("files", "objects"):
         more = getattr(late, kind) - getattr(early, kind)
-        found += [f"{name}: {n} more {kind}" for name, n in more.items() if n > bound]
+        leaks += [f"{name}: {n} more {kind}" for name, n in more.items() if n > bound]
     for what in ("threads", "java_threads", "java_files"):
         more = getattr(late, what) - getattr(early, what)
         if more > bound:
-            found.append(f"{what}: {more} more")
-    return found
+            leaks.append(f"{what}: {more} more")
+    return leaks
 
 
 def _run(pipeline: Pipeline, feed: Feed, windows: int) -> None:
@@ -191,7 +191,7 @@ def test_many_windows_on_spark_leave_nothing_open_and_nothing_behind(
         "cdc_assets.lake.label.Label",
     }
     cached |= {f"cdc_assets.model.{name}" for name in ("progress.Progress", "progress.Life", "schema.TableId")}
-    assert [one for one in grown(early, late, windows) if one.partition(":")[0] not in cached] == []
+    assert [leak for leak in grown(early, late, windows) if leak.partition(":")[0] not in cached] == []
     assert late.java_heap_bytes - early.java_heap_bytes < 100 << 20
     assert _keys(lake) == feed.keys
     lake.close()

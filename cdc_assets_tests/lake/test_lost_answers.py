@@ -22,8 +22,8 @@ ONLY_READ = (b"awsglue.get", b"awsglue.search", b"/metrics", b"/oauth/")
 
 def changes_something(head: list[bytes]) -> bool:
     """Return whether a request, by its head, changes the catalog: all of Glue's are POST."""
-    said = b"".join(head).lower()
-    return said.startswith((b"post ", b"delete ")) and not any(one in said for one in ONLY_READ)
+    request = b"".join(head).lower()
+    return request.startswith((b"post ", b"delete ")) and not any(marker in request for marker in ONLY_READ)
 
 
 @pytest.mark.parametrize(("kind", "server"), [("rest", "uri"), ("glue", "glue.endpoint")])

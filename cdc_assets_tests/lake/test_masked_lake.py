@@ -89,8 +89,8 @@ class Canaries:
         directory, lines = self.bucket / "shop" / table / str(version), []
         directory.mkdir(parents=True, exist_ok=True)
         for op, ts, number in rows:
-            values = [one.replace('"', '""') for one in self.values(ts, number).values()]
-            fields = ",".join(f'"{one}"' for one in [*values, *more])
+            values = [text.replace('"', '""') for text in self.values(ts, number).values()]
+            fields = ",".join(f'"{name}"' for name in [*values, *more])
             lines.append(f'"{op}","{table}","shop",{ts},{fields}\r\n')
         path = directory / f"CDC{len(list(directory.iterdir())) + 1:020d}.csv"
         path.write_text("".join(lines) + end, newline="")
@@ -125,11 +125,11 @@ class Site:
 
     def do(self, *words: str, ends: int | None = 0) -> str:
         """Run a command; what it prints is kept."""
-        said = self._run(*words, "--settings", str(self.file))
+        process = self._run(*words, "--settings", str(self.file))
         with (self.left / "said.txt").open("a") as out:
-            out.write(f"{words[0]}\n{said.stdout}\n{said.stderr}\n")
-        assert ends is None or said.returncode == ends, said
-        return said.stdout
+            out.write(f"{words[0]}\n{process.stdout}\n{process.stderr}\n")
+        assert ends is None or process.returncode == ends, process
+        return process.stdout
 
     def go(self, through: int) -> None:
         """Apply through a checkpoint, with what is to be done shown before and after it."""
@@ -191,7 +191,7 @@ def test_no_command_fault_or_kill_leaves_a_value_of_a_masked_column(
     feed.publish(FIRST + 60)
     config: dict[str, Any] = {"ops": {"shop_catch_up_tables": {"config": {"tables": []}}}}
     job.execute_in_process(run_config=config, instance=instance, raise_on_error=False)
-    events = [repr(entry) for one in instance.get_runs() for entry in instance.all_logs(one.run_id)]
+    events = [repr(entry) for run in instance.get_runs() for entry in instance.all_logs(run.run_id)]
     (site.left / "events.txt").write_text("\n".join(events))
     everywhere(site)
     assert len(events) > 10
@@ -233,9 +233,9 @@ def test_neither_spark_s_log_nor_its_events_have_a_value_of_a_masked_column(
     feed.rows("t", FIRST + 51, [("I", FIRST + 101, -8)], "late-value-50771", "gone-value-50772")
     feed.tokens |= {b"late-value-50771", b"gone-value-50772"}
     site.go(FIRST + 110)
-    said = (site.left / "said.txt").read_text()
+    output = (site.left / "said.txt").read_text()
     kept = b"".join(data for file in events.rglob("*") if file.is_file() for _, data in contents(file))
-    assert " INFO " in said
+    assert " INFO " in output
     assert b"SparkListenerSQLExecutionStart" in kept
     assert b"MergeRows" in kept
     assert leaks(site.left, feed.tokens) == []

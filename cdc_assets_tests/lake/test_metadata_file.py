@@ -35,11 +35,18 @@ def written(table: Table) -> bytes:
 
 def agrees(ours: MetadataFile, theirs: TableMetadata) -> bool:
     known = {
-        one.snapshot_id: (one.parent_snapshot_id, one.timestamp_ms, one.summary.additional_properties)
-        for one in theirs.snapshots
-        if one.summary is not None
+        snapshot.snapshot_id: (
+            snapshot.parent_snapshot_id,
+            snapshot.timestamp_ms,
+            snapshot.summary.additional_properties,
+        )
+        for snapshot in theirs.snapshots
+        if snapshot.summary is not None
     }
-    read = {one.snapshot_id: (one.parent_id, one.made_ms, dict(one.summary)) for one in ours.snapshots.values()}
+    read = {
+        snapshot.snapshot_id: (snapshot.parent_id, snapshot.made_ms, dict(snapshot.summary))
+        for snapshot in ours.snapshots.values()
+    }
     for _, _, summary in read.values():
         summary.pop("operation")
     return (
@@ -70,7 +77,7 @@ def test_appended_overwritten_and_tagged_tables_are_read_as_pyiceberg_reads_them
     assert agrees(ours, table.metadata)
     assert ours.snapshot is not None
     assert ours.snapshot.rows == 2
-    assert "7" in [one.summary.get("cdc.applied-ts") for one in ours.lineage()]
+    assert "7" in [snapshot.summary.get("cdc.applied-ts") for snapshot in ours.lineage()]
 
 
 def test_a_compressed_file_says_the_same(table: Table) -> None:
@@ -86,8 +93,8 @@ def test_the_lineage_goes_on_before_a_snapshot_without_parent_only_where_asked(t
     fresh += b'{"snapshot-id":5,"timestamp-ms":2}],"snapshots":[{"snapshot-id":5,"timestamp-ms":2},'
     fresh += b'{"snapshot-id":%d,"timestamp-ms":1,"summary":{"total-records":"3"}}]}' % old
     file = parse_metadata_file(fresh)
-    assert [one.snapshot_id for one in file.lineage()] == [5]
-    assert [one.snapshot_id for one in file.lineage(across_rewrites=True)] == [5, old]
+    assert [snapshot.snapshot_id for snapshot in file.lineage()] == [5]
+    assert [snapshot.snapshot_id for snapshot in file.lineage(across_rewrites=True)] == [5, old]
 
 
 def test_a_current_snapshot_of_minus_one_is_none() -> None:

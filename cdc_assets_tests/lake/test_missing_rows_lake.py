@@ -28,22 +28,22 @@ def test_a_lake_of_iceberg_proves_what_one_in_memory_does(
     feed, lake, memory = LittleFeed(tmp_path), open_lake(), LackingLake()
     ledgers = dict[int, Ledger]()
 
-    def pipeline(one: PipelineLake) -> Pipeline:
+    def pipeline(pipeline_lake: PipelineLake) -> Pipeline:
         settings = feed.settings(lake.changefeed, history=KINDS)
-        ledger = ledgers.setdefault(id(one), Ledger("sqlite://"))
-        return Pipeline(settings, settings.open_source(), one, ledger)
+        ledger = ledgers.setdefault(id(pipeline_lake), Ledger("sqlite://"))
+        return Pipeline(settings, settings.open_source(), pipeline_lake, ledger)
 
     def applied() -> None:
         outcomes = []
-        for one in (lake, memory):
+        for pipeline_lake in (lake, memory):
             with patch.object(
                 commit_stage,
                 "row_delta_of",
                 **({"return_value": None} if merges else {"wraps": row_delta.row_delta_of}),
             ):
-                outcomes.append(pipeline(one).apply("run"))
-        found, wanted = ({str(t.name): (t.gap, t.incomplete) for t in one.tables} for one in outcomes)
-        assert found == wanted
+                outcomes.append(pipeline(pipeline_lake).apply("run"))
+        gaps, wanted = ({str(t.name): (t.gap, t.incomplete) for t in outcome.tables} for outcome in outcomes)
+        assert gaps == wanted
         assert outcomes[0].complete == outcomes[1].complete
 
     for name in ("s.some", "s.none"):
@@ -55,9 +55,9 @@ def test_a_lake_of_iceberg_proves_what_one_in_memory_does(
     feed.rows("s.none", FIRST, HIDDEN)  # of a table without rows
     feed.publish(FIRST + 30)
     applied()
-    found = {life: state.missing for life, state in lake.applied().items()}
-    assert found == {life: state.missing for life, state in memory.applied().items()}
-    assert {str(life): missing and missing.count for life, missing in found.items()} == {
+    missing_rows = {life: state.missing for life, state in lake.applied().items()}
+    assert missing_rows == {life: state.missing for life, state in memory.applied().items()}
+    assert {str(life): missing and missing.count for life, missing in missing_rows.items()} == {
         f"s.some@{FIRST}": 3,
         f"s.some@{FIRST}.log": None,
         f"s.some@{FIRST}.scd2": 3,

@@ -35,12 +35,12 @@ def test_rows_with_null_in_their_key_are_loaded_patched_replaced_and_deleted(
     uri: Any = f"kafka://127.0.0.1:2135/{TOPIC}?protocol=ydb-json"
     settings, lake = ChangefeedSettings(sink_uri=uri, name="y", **given), LakeSettings.from_warehouse(tmp_path / "lake")
     operations = some_operations(1, 60)
-    lines = [line_of(number, one) for number, one in enumerate(operations)]
+    lines = [line_of(number, operation) for number, operation in enumerate(operations)]
     start = 0
     for count in (12, 13, 20, len(lines)):
         archive_of(lines[start:count], tmp_path / "archive", f"{count}.jsonl")
         start = count
         with open_pipeline(settings, lake, spark=lambda: spark) as pipeline:
             outcome = pipeline.apply()
-        assert [one.reason for one in outcome.tables if one.reason] == []
+        assert [table.reason for table in outcome.tables if table.reason] == []
         assert rows_by_key(LakeState(lake, "y").read(TABLE)) == table_after(operations[:count])

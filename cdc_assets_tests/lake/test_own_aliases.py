@@ -68,7 +68,7 @@ def test_histories_are_kept_whatever_the_columns_are_called(lake: Lake, kind: st
         source.change(400, KEYED, below("c0", 3))
         table = lake.state.catalog.load_table(lake.state.find(source.life).identifier).scan().to_arrow()
         rows = table.select(["c0", "__START_AT", "__END_AT"]).to_pylist()
-        assert sorted((one["c0"], one["__END_AT"] is None) for one in rows) == [
+        assert sorted((lake_row["c0"], lake_row["__END_AT"] is None) for lake_row in rows) == [
             (1, False),
             (2, False),
             (5, False),

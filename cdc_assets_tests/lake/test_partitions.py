@@ -72,12 +72,12 @@ def test_a_transform_makes_of_each_value_what_iceberg_makes_of_it(kind: str, nam
 def test_rows_are_in_one_piece_for_each_combination_of_values_null_included() -> None:
     rows = pa.table({"id": range(12), "day": [date(2026, 3, 1 + n % 2) if n % 3 else None for n in range(12)]})
     spec = (Transform("day", "day"), Transform("bucket", "id", 2))
-    found = list(partitions(rows, spec))
-    assert len({values for values, _ in found}) == len(found) > 4
-    assert sorted(row for _, part in found for row in part.column("id").to_pylist()) == list(range(12))
-    for values, part in found:
+    parts = list(partitions(rows, spec))
+    assert len({values for values, _ in parts}) == len(parts) > 4
+    assert sorted(row for _, part in parts for row in part.column("id").to_pylist()) == list(range(12))
+    for values, part in parts:
         day, bucket = json.loads(values)
-        assert {None if one is None else one.isoformat() for one in part.column("day").to_pylist()} == {day}
+        assert {None if value is None else value.isoformat() for value in part.column("day").to_pylist()} == {day}
         assert set(transformed(part.column("id"), spec[1]).to_pylist()) == {bucket}
     assert [values for values, _ in partitions(rows, ())] == [""]
     assert not list(partitions(rows.slice(0, 0), spec))

@@ -85,9 +85,9 @@ def test_rows_under_new_keys_are_found_whoever_read_their_old_ones(
     for records.fence in (300, 400):
         with open_pipeline(settings_of_feed(), settings, spark=lambda: spark) as pipeline:
             outcome = pipeline.apply()
-            assert [one.reason for one in outcome.tables if one.reason] == []
-    found = LakeState(settings, "shop").read(ORDERS).to_pylist()
-    assert sorted(tuple(row[name] for name in ("id", "it's", "b\\n")) for row in found) == MOVED
+            assert [table.reason for table in outcome.tables if table.reason] == []
+    lake_rows = LakeState(settings, "shop").read(ORDERS).to_pylist()
+    assert sorted(tuple(row[name] for name in ("id", "it's", "b\\n")) for row in lake_rows) == MOVED
 
 
 def test_columns_that_are_left_out_keep_their_values(records: Records, spark: SparkSession, tmp_path: Path) -> None:
@@ -101,13 +101,13 @@ def test_columns_that_are_left_out_keep_their_values(records: Records, spark: Sp
             outcomes = [pipeline.apply()]
         if outcomes[0].complete:
             outcomes.append(Pipeline(feed, feed.open_source(), memory, Ledger("sqlite://")).apply())
-        findings.extend(finding for one in outcomes for finding in one.findings)
-        return all(one.complete for one in outcomes)
+        findings.extend(finding for outcome in outcomes for finding in outcome.findings)
+        return all(outcome.complete for outcome in outcomes)
 
     def rows() -> list[list[tuple[Any, ...]]]:
         tables = LakeState(settings, "shop").read(ORDERS), memory.read(ORDERS)
         return [
-            sorted(tuple(row[name] for name in ("id", "it's", "b\\n")) for row in one.to_pylist()) for one in tables
+            sorted(tuple(row[name] for name in ("id", "it's", "b\\n")) for row in table.to_pylist()) for table in tables
         ]
 
     assert apply()
@@ -119,7 +119,7 @@ def test_columns_that_are_left_out_keep_their_values(records: Records, spark: Sp
     records.fence = 400
     assert apply()
     assert rows() == [MOVED, MOVED]
-    assert [one.rule for one in findings].count("patches-passed-over") == 2
+    assert [finding.rule for finding in findings].count("patches-passed-over") == 2
     records.rows("shop.orders", 100, ["U", 401, 9, "no row", SAME], ["U", 402, 20, "z", SAME])
     records.fence = 500
     assert not apply()
@@ -132,7 +132,7 @@ def test_what_changes_left_out_is_called_as_its_column_is_now(
     feed = ChangefeedSettings(sink_uri=ADDRESS, name="shop", history={"*.*": "log"})  # type: ignore[arg-type]
     settings, memory, ledger = LakeSettings.from_warehouse(tmp_path / "lake"), MemoryLake(), Ledger("sqlite://")
     records.rows("shop.orders", 100, *THEN)
-    renamed = tuple(replace(one, name={"it's": "o'clock"}.get(one.name, one.name)) for one in COLUMNS)
+    renamed = tuple(replace(column, name={"it's": "o'clock"}.get(column.name, column.name)) for column in COLUMNS)
     query = "ALTER TABLE `orders` RENAME COLUMN `it's` TO `o'clock`"
     for records.fence in (300, 400):
         with open_pipeline(feed, settings, spark=lambda: spark) as pipeline:
@@ -142,7 +142,8 @@ def test_what_changes_left_out_is_called_as_its_column_is_now(
     log = TableId("shop", "orders__log")
     tables = LakeState(settings, "shop").read(log), memory.read(log)
     lists = [
-        [row["_cdc_absent"] for row in one.sort_by("_cdc_position").to_pylist() if row["_cdc_absent"]] for one in tables
+        [row["_cdc_absent"] for row in table.sort_by("_cdc_position").to_pylist() if row["_cdc_absent"]]
+        for table in tables
     ]
     assert lists[0] == lists[1]
     assert {name for names in lists[0] for name in names} == {"o'clock", "b\\n"}

@@ -286,7 +286,7 @@ def test_maintenance_keeps_the_quarantine_in_shape_without_a_jvm(tmp_path: Path)
         quarantine.keep(step(), {}, staged(tmp_path, {line: "a"}), "run-1")
     upkeep = LakeMaintenance(lake, MaintenanceSettings(expire_at_least=2))
     (facts,) = upkeep.facts()
-    later = max(one.made_ms for one in facts.lineage) + 10 * 86_400_000
+    later = max(snapshot.made_ms for snapshot in facts.lineage) + 10 * 86_400_000
     due = chores(facts, upkeep.settings, later)
     assert (facts.table, due.compact, due.orphans, len(due.expire)) == ("_cdc.quarantine", True, True, 2)
     removed = upkeep.carry_out(facts, due, later)
@@ -311,7 +311,9 @@ def test_a_run_without_such_records_loads_nothing_of_what_writes_them(tmp_path: 
 def test_a_purge_that_is_repeated_after_a_kill_says_the_same_of_its_table(state: LakeState) -> None:
     for _ in range(2):
         state.bury(ORDERS, 300)
-    assert [(life, one.ddl, one.name) for life, one in fresh(state).tombstones().items()] == [(ORDERS, 300, None)]
+    assert [(life, tombstone.ddl, tombstone.name) for life, tombstone in fresh(state).tombstones().items()] == [
+        (ORDERS, 300, None)
+    ]
     assert fresh(state, "other").tombstones() == {}
 
 

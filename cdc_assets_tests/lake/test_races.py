@@ -172,18 +172,18 @@ def overtake(monkeypatch: pytest.MonkeyPatch, owner: Any, seam: str, action: Cal
 def test_of_two_writers_with_the_same_step_one_wins_and_the_other_fails_or_finds_it_done(
     name: str, owner: Any, seam: str, open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = race(name, open_lake())
+    raced_step = race(name, open_lake())
     fast, slow = open_lake(), open_lake()
     slow.applied()
-    overtake(monkeypatch, owner, seam, lambda: one.run(fast))
+    overtake(monkeypatch, owner, seam, lambda: raced_step.run(fast))
     try:
-        one.run(slow)
+        raced_step.run(slow)
     except TableMoved:
         slow.applied()
-        one.run(slow)
-    assert one.rows(slow) == list(KINDS[name].after)
-    held = slow.state.find(one.source.life)
-    labels = [Label.parse(one.summary) for one in slow.state.file(held.metadata_location).lineage()]
+        raced_step.run(slow)
+    assert raced_step.rows(slow) == list(KINDS[name].after)
+    held = slow.state.find(raced_step.source.life)
+    labels = [Label.parse(snapshot.summary) for snapshot in slow.state.file(held.metadata_location).lineage()]
     assert len({label.progress for label in labels if label}) == len(labels), "a commit was made twice"
     assert leftovers(slow.state) == []
 
@@ -192,42 +192,42 @@ def test_of_two_writers_with_the_same_step_one_wins_and_the_other_fails_or_finds
 def test_a_writer_that_a_newer_window_overtook_undoes_nothing(
     name: str, owner: Any, seam: str, open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = race(name, open_lake())
+    raced_step = race(name, open_lake())
     fast, slow = open_lake(), open_lake()
     slow.applied()
 
     def both() -> None:
-        one.run(fast)
-        one.newer(fast)
+        raced_step.run(fast)
+        raced_step.newer(fast)
 
     overtake(monkeypatch, owner, seam, both)
     with suppress(TableMoved):
-        one.run(slow)
+        raced_step.run(slow)
     slow.applied()
-    one.run(slow)
-    one.newer(slow)
-    assert one.rows(slow) == list(KINDS[name].later)
-    assert slow.applied()[one.source.life].progress.tso == 300
-    assert slow.applied()[one.source.life].progress.phase is Phase.ROWS
+    raced_step.run(slow)
+    raced_step.newer(slow)
+    assert raced_step.rows(slow) == list(KINDS[name].later)
+    assert slow.applied()[raced_step.source.life].progress.tso == 300
+    assert slow.applied()[raced_step.source.life].progress.phase is Phase.ROWS
     assert leftovers(slow.state) == []
 
 
 def test_a_rewrite_that_a_rename_and_a_successor_overtook_touches_neither_table(
     open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = race("rewrite", open_lake())
+    raced_step = race("rewrite", open_lake())
     fast, slow = open_lake(), open_lake()
     slow.applied()
 
     def replaced() -> None:
-        one.run(fast)
-        fast.run(RenameTable(one.source.life, 210, TableId("shop", "old")))
+        raced_step.run(fast)
+        fast.run(RenameTable(raced_step.source.life, 210, TableId("shop", "old")))
         Source(fast, at=220).apply(230, [("I", 225, 9, "new")])
 
     overtake(monkeypatch, schema, "_converted", replaced)
     with pytest.raises(TableMoved):
-        one.run(slow)
-    assert one.rows(slow) == [(1, 7), (2, 8)]
+        raced_step.run(slow)
+    assert raced_step.rows(slow) == [(1, 7), (2, 8)]
     assert slow.read(TableId("shop", "orders")).column("note").to_pylist() == ["new"]
     assert leftovers(slow.state) == []
 
@@ -264,10 +264,12 @@ def test_two_runs_of_one_changefeed_at_once_both_end_with_every_table_right(
         thread.start()
     for thread in threads:
         thread.join()
-    errors = [one for one in outcomes if isinstance(one, BaseException)]
+    errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     assert errors == []
-    reached = [(t.life, t.state, t.reason) for one in outcomes if isinstance(one, Outcome) for t in one.tables]
-    assert [one for one in reached if one[1] == "failed"] == []
+    reached = [
+        (t.life, t.state, t.reason) for outcome in outcomes if isinstance(outcome, Outcome) for t in outcome.tables
+    ]
+    assert [table_state for table_state in reached if table_state[1] == "failed"] == []
     assert wrong(config, checkpoint, tmp_path, lambda: spark) == []
 
 
@@ -279,7 +281,7 @@ def test_two_processes_on_one_changefeed_both_end_with_every_table_right(feed: s
     command = [sys.executable, "-m", "cdc_assets_tests.kills", "--victim", feed, "--directory", str(tmp_path)]
     command += ["--checkpoint", str(checkpoint.ts)]
     both = [subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.DEVNULL) for _ in range(2)]
-    assert [one.wait(900) for one in both] == [0, 0]
+    assert [process.wait(900) for process in both] == [0, 0]
     assert wrong(config, checkpoint, tmp_path) == []
 
 
@@ -306,26 +308,26 @@ def _blocked(directory: Path) -> Callable[[], None]:
 def test_a_warehouse_that_takes_no_files_leaves_the_table_as_it_was(name: str, place: str, lake: Lake) -> None:
     if (name, place) == ("rewrite", "stage"):
         pytest.skip("a rewrite stages nothing")
-    one = race(name, lake)
-    before = lake.state.find(one.source.life)
+    raced_step = race(name, lake)
+    before = lake.state.find(raced_step.source.life)
     directory = lake.settings.local_directory
     assert directory is not None
     undo = _blocked(directory / "_cdc_stage" if place == "stage" else Path(before.location) / place)
     try:
         with pytest.raises(StorageUnavailable, match=r"try again"):
-            one.run(lake)
+            raced_step.run(lake)
     finally:
         undo()
-    assert lake.state.find(one.source.life).metadata_location == before.metadata_location
-    one.run(lake)
-    assert one.rows(lake) == list(KINDS[name].after)
+    assert lake.state.find(raced_step.source.life).metadata_location == before.metadata_location
+    raced_step.run(lake)
+    assert raced_step.rows(lake) == list(KINDS[name].after)
 
 
 @pytest.mark.parametrize("name", ["merge", "truncate", "rewrite", "rename"])
 def test_a_catalog_that_is_locked_at_the_commit_leaves_the_old_state_or_the_new_one(
     name: str, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = race(name, lake)
+    raced_step = race(name, lake)
     directory = lake.settings.local_directory
     assert directory is not None
     with closing(sqlite3.connect(directory / "catalog.db", isolation_level=None)) as other:
@@ -335,11 +337,11 @@ def test_a_catalog_that_is_locked_at_the_commit_leaves_the_old_state_or_the_new_
         else:
             overtake(monkeypatch, owner, seam, lambda: other.execute("BEGIN IMMEDIATE"))
         with pytest.raises(StorageUnavailable, match=r"locked|BUSY"):
-            one.run(lake)
+            raced_step.run(lake)
         other.execute("ROLLBACK")
     lake.applied()
-    one.run(lake)
-    assert one.rows(lake) == list(KINDS[name].after)
+    raced_step.run(lake)
+    assert raced_step.rows(lake) == list(KINDS[name].after)
     assert leftovers(lake.state) == []
 
 

@@ -54,18 +54,22 @@ def test_rows_that_are_deleted_and_changed_in_the_lake_are_found_by_comparing(
     pipeline = Pipeline(settings, AsOf(settings, final.ts), lake, Ledger("sqlite://"))
 
     def compared() -> dict[str, TableComparison]:
-        return {one.table.table: one for one in verify(pipeline, lake, lambda at: source, VerifyOptions())}
+        return {
+            comparison.table.table: comparison
+            for comparison in verify(pipeline, lake, lambda at: source, VerifyOptions())
+        }
 
-    assert {one.state for one in compared().values()} == {EQUAL}
+    assert {comparison.state for comparison in compared().values()} == {EQUAL}
     with lake.workbench.sessions.step() as session:
         table = session.name(lake.state.named(TableId("types", "all_types")).identifier)
         session.sql(
             f"UPDATE {table} SET dtm6 = timestamp_ntz'2024-01-01 00:00:00.000001', vec = array(0.5) WHERE id = 1"
         )
         session.sql(f"DELETE FROM {table} WHERE id IN (1001, 1002)")
-    found = compared()
-    assert {one for one, said in found.items() if said.state != EQUAL} == {"all_types"}
-    assert {(row.kind, row.key["id"], tuple(v.column for v in row.values)) for row in found["all_types"].rows} == {
+    comparisons = compared()
+    assert {name for name, comparison in comparisons.items() if comparison.state != EQUAL} == {"all_types"}
+    rows = comparisons["all_types"].rows
+    assert {(row.kind, row.key["id"], tuple(v.column for v in row.values)) for row in rows} == {
         ("missing", "1001", ()), ("missing", "1002", ()), ("differing", "1", ("dtm6", "vec")),
     }  # fmt: skip
     lake.close()

@@ -64,11 +64,13 @@ class Iceberg(Mended):
 def check(mended: Iceberg) -> None:
     """Repair all tables, compare them again, go on and compare them once more."""
     tables = mended.feed.rows
-    labels = {life: one.applied.progress for life, one in mended.lake.state.tables().items()}
-    assert {name: one.state for name, one in mended.compared(repair=True).items()} == dict.fromkeys(tables, REPAIRED)
-    found = {name: (one.state, one.rows) for name, one in mended.compared().items()}
-    assert found == dict.fromkeys(tables, (EQUAL, ()))
-    assert {life: one.applied.progress for life, one in mended.lake.state.tables().items()} == labels
+    labels = {life: table.applied.progress for life, table in mended.lake.state.tables().items()}
+    assert {name: comparison.state for name, comparison in mended.compared(repair=True).items()} == dict.fromkeys(
+        tables, REPAIRED
+    )
+    outcomes = {name: (comparison.state, comparison.rows) for name, comparison in mended.compared().items()}
+    assert outcomes == dict.fromkeys(tables, (EQUAL, ()))
+    assert {life: table.applied.progress for life, table in mended.lake.state.tables().items()} == labels
     assert list(mended.history_faults()) == []
     go_on(mended)
 
@@ -80,7 +82,9 @@ def go_on(mended: Iceberg) -> None:
         changed = [("D", table, key, v), ("I", table, key, "again")] if table == "keyless" else [("U", table, key, "u")]
         mended.feed.write([*changed, *(("D", table, *row) for row in rows[1:4])])
     mended.apply()
-    assert {name: one.state for name, one in mended.compared().items()} == dict.fromkeys(mended.feed.rows, EQUAL)
+    assert {name: comparison.state for name, comparison in mended.compared().items()} == dict.fromkeys(
+        mended.feed.rows, EQUAL
+    )
     assert list(mended.history_faults()) == []
 
 
@@ -112,14 +116,14 @@ def test_of_several_rows_that_the_source_lacks_one_stays_marked_and_its_key_come
     for table, rows in mended.feed.rows.items():
         gone = [row for row in rows if row[0] in (VALUES[table][1], VALUES[table][4], VALUES[table][5])]
         mended.feed.rows[table] = [row for row in rows if row not in gone]
-    assert {one.state for one in mended.compared(repair=True).values()} == {REPAIRED}
+    assert {comparison.state for comparison in mended.compared(repair=True).values()} == {REPAIRED}
     for table in mended.feed.rows:
         rows = Lake.read(mended.lake, name_of(table))
         keys = [str(row["k"]).lower() for row in rows.to_pylist() if row[DELETED_AT] is not None]
         assert sorted(keys) == [str(VALUES[table][number]) for number in (1, 4, 5)]
         mended.feed.write([("I", table, VALUES[table][number], "again") for number in (1, 4, 5)])
     mended.apply()
-    assert {one.state for one in mended.compared().values()} == {EQUAL}
+    assert {comparison.state for comparison in mended.compared().values()} == {EQUAL}
 
 
 SEAMS = (
@@ -155,7 +159,9 @@ def test_a_repair_that_is_stopped_at_every_seam_is_whole_when_it_is_run_again(
     assert {name.split(" of ")[0].removeprefix("before ").removeprefix("after ") for name in stopped} == {
         seam.partition(":")[2] for seam in SEAMS
     }
-    assert {name: one.state for name, one in mended.compared().items()} == dict.fromkeys(mended.feed.rows, EQUAL)
+    assert {name: comparison.state for name, comparison in mended.compared().items()} == dict.fromkeys(
+        mended.feed.rows, EQUAL
+    )
     assert list(mended.history_faults()) == []
     go_on(mended)
 
@@ -183,7 +189,9 @@ def test_a_run_that_overtakes_a_repair_loses_nothing_and_the_repair_says_so(
         return (row_delta.row_delta_of if step.life.kind else overtaken)(target, step, *given)
 
     monkeypatch.setattr(commit_stage, "row_delta_of", when_mirror)
-    found = mended.compared(repair=True)[table]
-    assert (found.state, "another writer committed first" in found.repair) == (DIFFERENT, True), found.repair
+    comparison = mended.compared(repair=True)[table]
+    assert (comparison.state, "another writer committed first" in comparison.repair) == (DIFFERENT, True), (
+        comparison.repair
+    )
     assert "later" in ours.read(name_of(table)).column("v").to_pylist()
     check(mended)

@@ -104,9 +104,9 @@ def test_a_partition_is_held_while_a_row_may_be_of_a_partial_date(lake: Lake) ->
     parted.apply(200, [("I", 110, 1, "2020-00-00"), ("I", 110, 2, "2019-01-01")])
     plain.apply(200, [("I", 110, 7, "2019-06-01")])
     gone = ddl.partition_predicate(PARTS, ("p0",), DATED)
-    for one, other, split in ((parted, plain, True), (plain, parted, False)):
+    for source, other, split in ((parted, plain, True), (plain, parted, False)):
         with pytest.raises(TableHeld, match="partial date"):
-            lake.run(ExchangePartition(one.life, other.life, 300, gone, split, DATED))
+            lake.run(ExchangePartition(source.life, other.life, 300, gone, split, DATED))
     with pytest.raises(TableHeld, match="partial date"):
         parted.change(210, DATED, DeleteRows(gone))
     assert parted.rows() == [(1, None), (2, date(2019, 1, 1))]

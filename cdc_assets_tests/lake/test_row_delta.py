@@ -61,7 +61,7 @@ def deltas(monkeypatch: pytest.MonkeyPatch) -> Deltas:
 
 def windows(key: Callable[[int], Any], seed: int, *, pair: bool) -> list[list[tuple[Any, ...]]]:
     """Return windows of a source's changes to twelve keys."""
-    rng, alive, ts, found = random.Random(seed), set[int](), 101, []
+    rng, alive, ts, window_rows = random.Random(seed), set[int](), 101, []
     for _ in range(5):
         rows: list[tuple[Any, ...]] = []
         for _ in range(rng.randrange(1, 9)):
@@ -71,8 +71,8 @@ def windows(key: Callable[[int], Any], seed: int, *, pair: bool) -> list[list[tu
             values = (key(number), number % 3) if pair else (key(number),)
             rows.append((op, ts, *values, f"{op}{ts}"))
             ts += 1
-        found.append(rows)
-    return found
+        window_rows.append(rows)
+    return window_rows
 
 
 def outcome(result: StepResult) -> tuple[Any, ...]:
@@ -87,24 +87,24 @@ def test_a_row_delta_leaves_what_a_merge_leaves_and_spark_reads_it(name: str, la
     column, key = KEYS[name]
     pair = name in ("text", "date")
     second = (Column("part", "INT", nullable=False, is_pk=True),) if pair else ()
-    schema = TableSchema((column, *second, NOTE), (column.name, *(one.name for one in second)))
+    schema = TableSchema((column, *second, NOTE), (column.name, *(key_column.name for key_column in second)))
     ours, theirs = (Source(lake, TableId("shop", table), schema) for table in ("ours", "theirs"))
     for number, rows in enumerate(windows(key, seed=len(name), pair=pair)):
         hi = rows[-1][1]
-        found = ours.apply(hi, rows)
+        metrics = ours.apply(hi, rows)
         with patch.object(commit_stage, "row_delta_of", return_value=None):
             expected = theirs.apply(hi, rows)
-        assert outcome(found) == outcome(expected), number
+        assert outcome(metrics) == outcome(expected), number
         assert ours.rows() == theirs.rows(), number
     assert deltas.made.count(True) >= 3
-    one, other = (lake.state.find(source.life) for source in (ours, theirs))
-    assert one.label == other.label
-    assert one.rows == other.rows
-    assert [lake.scan(source.life).count("") for source in (ours, theirs)] == [one.rows] * 2
-    hidden = [lake.state.summary(table)["total-position-deletes"] for table in (one, other)]
+    table, other = (lake.state.find(source.life) for source in (ours, theirs))
+    assert table.label == other.label
+    assert table.rows == other.rows
+    assert [lake.scan(source.life).count("") for source in (ours, theirs)] == [table.rows] * 2
+    hidden = [lake.state.summary(table)["total-position-deletes"] for table in (table, other)]
     assert hidden[0] == hidden[1]
     with lake.workbench.sessions.step() as session:
-        read = session.spark.table(session.name(one.identifier)).drop("_cdc_commit_ts").collect()
+        read = session.spark.table(session.name(table.identifier)).drop("_cdc_commit_ts").collect()
     assert sorted((tuple(row) for row in read), key=repr) == ours.rows()
 
 
@@ -168,7 +168,7 @@ def test_a_data_file_that_is_no_parquet_is_sparks_to_report(lake: Lake) -> None:
     source = Source(lake)
     source.apply(110, [("I", 101, 1, "a"), ("I", 102, 2, "b")])
     assert lake.settings.local_directory is not None
-    (file,) = (one for one in lake.settings.local_directory.glob("**/data/*.parquet") if b"note" in one.read_bytes())
+    (file,) = (path for path in lake.settings.local_directory.glob("**/data/*.parquet") if b"note" in path.read_bytes())
     whole = file.read_bytes()
     file.write_bytes(bytes(len(whole)))
     with pytest.raises(Exception, match="is not a Parquet file"):
@@ -229,19 +229,19 @@ def _open_rows(file: str, places: list[int]) -> pa.Table:
     names = [name.replace("_x2E", ".") for name in _FILE_OF_STATES.column_names]
     table = FirstLoad("", 1, {name: ("", number, None) for number, name in enumerate(names)}, False)
     planned = row_delta.PlannedFile(None, None, file, _FILE_OF_STATES.num_rows)
-    found, of = pl.Series(places, dtype=pl.UInt32), pl.Series(range(len(places)), dtype=pl.UInt32)
-    return row_delta._rows({}, row_delta._Replaced(planned, found, of, BitMap()), table)
+    positions, of = pl.Series(places, dtype=pl.UInt32), pl.Series(range(len(places)), dtype=pl.UInt32)
+    return row_delta._rows({}, row_delta._Replaced(planned, positions, of, BitMap()), table)
 
 
 def test_states_at_some_places_of_a_file_are_read_as_they_are_from_a_disk_and_from_a_store(
     states_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = _open_rows(str(states_file), [1, 4, 8])
-    assert found.column_names == ["id", "a.b", START_AT, START_TS, END_AT, END_TS]
-    assert found.rename_columns(_FILE_OF_STATES.column_names).equals(_FILE_OF_STATES.take([1, 4, 8]))
+    rows = _open_rows(str(states_file), [1, 4, 8])
+    assert rows.column_names == ["id", "a.b", START_AT, START_TS, END_AT, END_TS]
+    assert rows.rename_columns(_FILE_OF_STATES.column_names).equals(_FILE_OF_STATES.take([1, 4, 8]))
     store = pafs.SubTreeFileSystem(str(states_file.parent), pafs.LocalFileSystem())
     monkeypatch.setattr(row_delta, "storage", lambda io, location: (store, states_file.name))
-    assert _open_rows("s3://lake/states.parquet", [1, 4, 8]).equals(found)
+    assert _open_rows("s3://lake/states.parquet", [1, 4, 8]).equals(rows)
 
 
 def test_a_state_that_has_ended_does_not_end_again_by_a_row_delta(states_file: Path) -> None:

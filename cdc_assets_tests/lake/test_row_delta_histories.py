@@ -98,8 +98,8 @@ class History:
     def _row(self, op: str, key: tuple[Any, ...]) -> tuple[Any, ...]:
         self.ts += self.rng.randrange(2)
         rest = (
-            self.rng.choice((None, f"{self.ts}")) if one.type == "VARCHAR" else self.rng.randrange(9)
-            for one in self.others
+            self.rng.choice((None, f"{self.ts}")) if column.type == "VARCHAR" else self.rng.randrange(9)
+            for column in self.others
         )
         return (op, self.ts, *key, *rest)
 
@@ -119,8 +119,8 @@ class History:
                 rows.append(self._row("D", key))
                 self.alive.pop(key, None)
             elif len(self.alive) > 1:
-                one, other = self.rng.sample(list(self.alive), 2)
-                rows += [self._row(op, key) for op in "DI" for key in (one, other)]
+                first_key, other = self.rng.sample(list(self.alive), 2)
+                rows += [self._row(op, key) for op in "DI" for key in (first_key, other)]
         if not rows:
             return
         self.ts += 1
@@ -135,9 +135,9 @@ class History:
         self.compare()
 
     def _delta(self, *given: Any) -> RowDelta | None:
-        found = row_delta.row_delta_of(*given)
-        self.deltas += found is not None
-        return found
+        delta = row_delta.row_delta_of(*given)
+        self.deltas += delta is not None
+        return delta
 
     def alter(self) -> None:
         self.made += 1
@@ -173,13 +173,13 @@ class History:
         self.compare()
 
     def compare(self) -> None:
-        one, other = self.ours.rows(), self.theirs.rows()
-        assert one == other, self.keys
-        found, expected = (self.lake.state.find(source.life) for source in (self.ours, self.theirs))
-        assert (found.label, found.rows) == (expected.label, expected.rows)
+        our_rows, other = self.ours.rows(), self.theirs.rows()
+        assert our_rows == other, self.keys
+        table, expected = (self.lake.state.find(source.life) for source in (self.ours, self.theirs))
+        assert (table.label, table.rows) == (expected.label, expected.rows)
         with self.lake.workbench.sessions.step() as session:
-            read = session.spark.table(session.name(found.identifier)).drop("_cdc_commit_ts").count()
-        assert read == len(one)
+            read = session.spark.table(session.name(table.identifier)).drop("_cdc_commit_ts").count()
+        assert read == len(our_rows)
 
 
 PAIRS = [pytest.param(seed, None, marks=pytest.mark.soak) for seed in range(20)]

@@ -66,8 +66,8 @@ def test_a_run_of_dagster_shows_no_secret_in_events_logs_stages_and_files(
 
     def looks(number: int, name: str) -> bool:
         if "after _write_manifest" in name:
-            found = [path for path in stores.store.files.find(BUCKET) if "/_cdc_stage/" in path]
-            staged.extend(stores.store.files.cat_file(path).decode("latin-1") for path in found)
+            paths = [path for path in stores.store.files.find(BUCKET) if "/_cdc_stage/" in path]
+            staged.extend(stores.store.files.cat_file(path).decode("latin-1") for path in paths)
         return False
 
     fed.feed.create("shop.a")

@@ -71,13 +71,13 @@ def test_the_statements_of_the_page_on_history_tell_the_rows_of_then(spark: Spar
         session.spark.sql(f"USE {session.catalog}")
 
         def rows(statement: str, *columns: str) -> list[tuple[object, ...]]:
-            found = session.spark.sql(statement.replace("amount", "v"))
-            return [tuple(row) for row in found.select(*columns).collect()]
+            states = session.spark.sql(statement.replace("amount", "v"))
+            return [tuple(row) for row in states.select(*columns).collect()]
 
         assert rows(folded, "id", "v") == [(1, "c")]
         assert rows(changed, "_change_type", "id", "v") == [("INSERT", 1, "a"), ("INSERT", 2, "b")]
-        found = [rows(statement, "id", "v") for statement in states.strip().split(";") if statement]
-    assert [sorted(one) for one in found] == [[(1, "c")], [(1, "a"), (2, "b")], [(1, "a"), (1, "c")]]
+        answers = [rows(statement, "id", "v") for statement in states.strip().split(";") if statement]
+    assert [sorted(answer) for answer in answers] == [[(1, "c")], [(1, "a"), (2, "b")], [(1, "a"), (1, "c")]]
     life = Life(TableId("shop", "orders"), FIRST, "scd2")
     schema = (
         Pipeline(given, given.open_source(), lake, Ledger("sqlite://")).planner.plan()[1].history.lives[life].schema
@@ -119,11 +119,13 @@ def test_a_replayed_record_is_the_state_that_it_was_between_the_others(spark: Sp
     feed.publish(FIRST + 40)
     pipeline.apply("test")
     path.write_bytes(path.read_bytes().replace(b"b" * 50, b"b"))
-    assert [(one.left, one.reason) for one in replay(pipeline, "shop.orders")] == [(0, "")]
+    assert [(replay_result.left, replay_result.reason) for replay_result in replay(pipeline, "shop.orders")] == [
+        (0, "")
+    ]
     rows = lake.read(TableId("shop", "orders__scd2")).sort_by("_cdc_start_ts").to_pylist()
-    found = [(row["id"], row["v"], row["_cdc_start_ts"] - FIRST, row["_cdc_end_ts"]) for row in rows]
-    ends = [None if end is None else end - FIRST for *_, end in found]
-    assert [(*one[:3], end) for one, end in zip(found, ends, strict=True)] == [
+    states = [(row["id"], row["v"], row["_cdc_start_ts"] - FIRST, row["_cdc_end_ts"]) for row in rows]
+    ends = [None if end is None else end - FIRST for *_, end in states]
+    assert [(*state[:3], end) for state, end in zip(states, ends, strict=True)] == [
         *[(1, "a", 10, 11), (1, "b", 11, 12), (1, "c", 12, 31), (1, "d", 31, None), (2, "x", 32, None)]
     ]
     lake.close()

@@ -57,28 +57,28 @@ BOUNDS = [
 def test_a_partition_is_exchanged_whatever_its_bound_is_to_the_column(
     lake: Lake, op: str, bound: int, all_numbers: bool
 ) -> None:
-    one, other = Source(lake, schema=PLAIN), Source(lake, TableId("shop", "other"), PLAIN)
-    one.apply(110, [("I", 105, 1, "a"), ("I", 106, None, "n")])
+    source, other = Source(lake, schema=PLAIN), Source(lake, TableId("shop", "other"), PLAIN)
+    source.apply(110, [("I", 105, 1, "a"), ("I", 106, None, "n")])
     other.apply(110, [("I", 105, 2, "b")])
     condition = compared(op, bound)
-    lake.run(ExchangePartition(one.life, other.life, 120, condition, True, PLAIN))
-    lake.run(ExchangePartition(other.life, one.life, 120, condition, False, PLAIN))
+    lake.run(ExchangePartition(source.life, other.life, 120, condition, True, PLAIN))
+    lake.run(ExchangePartition(other.life, source.life, 120, condition, False, PLAIN))
     leaving = [(1, "a")] if all_numbers else []
     assert other.rows() == leaving
-    assert one.rows() == sorted({(1, "a"), (2, "b"), (None, "n")} - set(leaving), key=repr)
+    assert source.rows() == sorted({(1, "a"), (2, "b"), (None, "n")} - set(leaving), key=repr)
 
 
 def test_bounds_beyond_64_bits_and_beyond_those_of_a_dates_part_delete_what_they_should(lake: Lake) -> None:
     wide = TableSchema((Column("i", "BIGINT"), Column("d", "DATE")), ())
-    one = Source(lake, schema=wide)
-    one.apply(110, [("I", 105, 2**40, "2024-02-29"), ("I", 106, None, "2024-03-01")])
-    one.change(120, wide, DeleteRows(compared(">=", 2**63)))
-    one.change(130, wide, DeleteRows(compared(">=", 2**31, "d", "year")))
-    assert len(one.rows()) == 2
-    one.change(140, wide, DeleteRows(Predicate("not", (compared("<", 2**63),))))
-    assert [row[0] for row in one.rows()] == [2**40]
-    one.change(150, wide, DeleteRows(compared("<", 2**31, "d", "year")))
-    assert one.rows() == []
+    source = Source(lake, schema=wide)
+    source.apply(110, [("I", 105, 2**40, "2024-02-29"), ("I", 106, None, "2024-03-01")])
+    source.change(120, wide, DeleteRows(compared(">=", 2**63)))
+    source.change(130, wide, DeleteRows(compared(">=", 2**31, "d", "year")))
+    assert len(source.rows()) == 2
+    source.change(140, wide, DeleteRows(Predicate("not", (compared("<", 2**63),))))
+    assert [row[0] for row in source.rows()] == [2**40]
+    source.change(150, wide, DeleteRows(compared("<", 2**31, "d", "year")))
+    assert source.rows() == []
 
 
 def test_values_that_cannot_be_converted_hold_their_table_with_the_reason(lake: Lake) -> None:

@@ -52,7 +52,7 @@ FEW = [("vended", "D_keys/csv-old")]
 RECORDED = ("A_all_types/canal-ext", "C_ddl_tables/csv-ts", "D_keys/csv-old", "E_partitions/canal-ext", "H_bank/csv-ts")
 MORE = [(kind, feed) for kind in KINDS for feed in RECORDED if (kind, feed) not in FEW]
 MORE += [(cloud, feed) for cloud in ("gcs", "azure") for feed in ("C_ddl_tables/csv-ts", "H_bank/csv-ts")]
-CHOSEN = [*FEW, *(pytest.param(*one, marks=pytest.mark.soak) for one in MORE)]
+CHOSEN = [*FEW, *(pytest.param(*case, marks=pytest.mark.soak) for case in MORE)]
 
 EACH_KIND = pytest.mark.parametrize(
     "kind", [kind if kind == "vended" else pytest.param(kind, marks=pytest.mark.soak) for kind in KINDS]
@@ -160,10 +160,10 @@ def test_no_byte_of_forgotten_rows_is_left_in_an_object_store(stores: Stores, op
 
 def names(stores: Stores, settings: LakeSettings) -> list[str]:
     if settings.root.startswith("s3://"):
-        found: list[str] = stores.store.files.find(settings.root.removeprefix("s3://"))
-        return found
+        file_names: list[str] = stores.store.files.find(settings.root.removeprefix("s3://"))
+        return file_names
     system, place = storage(settings.pyiceberg_properties(), settings.root)
-    return [one.path for one in system.get_file_info(pafs.FileSelector(place, recursive=True)) if one.is_file]
+    return [info.path for info in system.get_file_info(pafs.FileSelector(place, recursive=True)) if info.is_file]
 
 
 def written(stores: Stores, settings: LakeSettings) -> Iterator[str]:
@@ -213,11 +213,11 @@ def test_a_catalog_is_asked_little(stores: Stores, open_in: Open) -> None:
     before, steps = len(stores.rest.requests()), Trap(lambda number, name: False)
     with trapped(steps):
         replay(config, config.checkpoints[2], lake)
-    asked = len(stores.rest.requests()) - before
+    request_count = len(stores.rest.requests()) - before
     done = sum(name.startswith("before Pipeline.run_step") for name in steps.crossed)
     tables = len(set(lake.state.entries()))
     assert done > 15
-    assert asked <= A_STEP * done + LOOKS * tables, f"{asked} requests, {done} steps, {tables} tables"
+    assert request_count <= A_STEP * done + LOOKS * tables, f"{request_count} requests, {done} steps, {tables} tables"
 
 
 def test_a_look_asks_once_for_each_table_and_once_for_each_namespace(stores: Stores, open_in: Open) -> None:
@@ -229,9 +229,9 @@ def test_a_look_asks_once_for_each_table_and_once_for_each_namespace(stores: Sto
     _ = looking.state.catalog
     before = len(stores.vending.requests())
     assert len(looking.applied()) == 3
-    asked = [line.split()[1] for line in stores.vending.requests()[before:]]
-    assert len(asked) == len(set(asked))
-    assert len([path for path in asked if f"look_{lake.changefeed}/tables/" in path]) == 3
+    paths = [line.split()[1] for line in stores.vending.requests()[before:]]
+    assert len(paths) == len(set(paths))
+    assert len([path for path in paths if f"look_{lake.changefeed}/tables/" in path]) == 3
     before = len(stores.vending.requests())
     for number in range(3):
         made = TableId(f"look_{lake.changefeed}", f"new_{number}")
@@ -251,7 +251,7 @@ def test_a_table_that_another_run_has_made_and_renamed_meanwhile_is_not_made_aga
     fast.run(CreateTable(life, 100, first, SCHEMA))
     fast.run(RenameTable(life, 200, TableId(first.schema, "second")))
     slow.run(CreateTable(life, 100, first, SCHEMA))
-    assert [one for one in dict(slow.state.entries()) if one[0] == first.schema] == [(first.schema, "second")]
+    assert [entry for entry in dict(slow.state.entries()) if entry[0] == first.schema] == [(first.schema, "second")]
     assert slow.state.find(life).identifier == (first.schema, "second")
 
 
@@ -262,12 +262,14 @@ def test_status_asks_once_for_each_table(stores: Stores, open_in: Open, tmp_path
     for source in sources:
         source.apply(200, [("I", 110, 1, "x")])
     with open_ledger(settings) as ledger:
-        states = [TableState(str(one.life), one.name, 100, 200, 200, State.APPLIED, "", (), "run") for one in sources]
+        states = [
+            TableState(str(source.life), source.name, 100, 200, 200, State.APPLIED, "", (), "run") for source in sources
+        ]
         ledger.record_states(lake.changefeed, states, {})
     before = len(stores.vending.requests())
     assert [row.rows for row in lake_status(settings)] == [1, 1]
-    asked = [line.split()[1] for line in stores.vending.requests()[before:]]
-    assert len([path for path in asked if f"/status_{lake.changefeed}/tables/" in path]) == 2
+    paths = [line.split()[1] for line in stores.vending.requests()[before:]]
+    assert len([path for path in paths if f"/status_{lake.changefeed}/tables/" in path]) == 2
 
 
 def test_files_poured_into_the_store_are_there_and_a_refused_one_is_named(store: ObjectStore) -> None:

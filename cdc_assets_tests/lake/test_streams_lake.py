@@ -43,7 +43,7 @@ def test_a_column_that_is_dropped_and_added_again_in_one_landing_has_new_values_
         archive_of(stream.log.lines, tmp_path / "archive", f"{number}.jsonl")
         with open_pipeline(settings, lake, spark=lambda: spark) as pipeline:
             outcome = pipeline.apply()
-        assert [one.reason for one in outcome.tables if one.reason] == []
+        assert [table.reason for table in outcome.tables if table.reason] == []
 
     for table in AGAIN:
         stream.send("c", 1, table=table, id=1, v=5)
@@ -83,7 +83,7 @@ def test_rows_have_the_source_s_time_and_the_last_one_landed_counts(
         archive_of(stream.log.lines, tmp_path / "archive", f"{number}.jsonl")
         with open_pipeline(settings, lake, spark=lambda: spark) as pipeline:
             outcome = pipeline.apply()
-        assert [one.reason for one in outcome.tables if one.reason] == []
+        assert [table.reason for table in outcome.tables if table.reason] == []
         rows = LakeState(lake, "c").read(TABLE).to_pylist()
         assert {row["id"]: (row["v"], wall_clock_ms(row[COMMIT_TS])) for row in rows} == expected[number]
         rows = LakeState(lake, "c").read(bare).to_pylist()

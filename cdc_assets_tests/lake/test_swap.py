@@ -68,9 +68,11 @@ def test_partitions_that_were_exchanged_come_back_together_and_each_table_by_one
     pipeline = pipeline_of(config, checkpoint, lake, ledger)
     before = {life: held.snapshot_id for life, held in lake.state.tables().items()}
     done = rebuild(pipeline, Rebuilds(lake), (), "again")
-    assert {one.name for one in done} == lake.names()
+    assert {table.name for table in done} == lake.names()
     tables = lake.state.tables()
-    assert {one.life: tables[one.life].parent_id for one in done} == {one.life: before[one.life] for one in done}
+    assert {table.life: tables[table.life].parent_id for table in done} == {
+        table.life: before[table.life] for table in done
+    }
     assert compare(config, checkpoint.expected, lake, pipeline.apply("after")) == []
     assert leftovers(lake.state) == []
     assert not list(tmp_path.glob("default~*"))
@@ -161,7 +163,7 @@ def test_a_swap_brings_columns_types_documentation_name_and_label_of_the_table_a
     live.name = TableId("shop", "renamed")
     assert live.lake.read(live.name).select(["note", "id"]).to_pylist() == [{"note": 7, "id": 1}]
     schema = live.lake.state.catalog.load_table(("shop", "renamed")).schema()
-    assert [(one.name, one.doc) for one in schema.fields[:2]] == [("note", "INT"), ("id", "BIGINT NOT NULL")]
+    assert [(field.name, field.doc) for field in schema.fields[:2]] == [("note", "INT"), ("id", "BIGINT NOT NULL")]
     assert live.lake.applied()[live.life] == made.lake.applied()[live.life]
     assert live.lake.state.snapshot_with(live.life, REBUILD, "t1") is not None
 
@@ -275,11 +277,11 @@ def test_tables_of_a_rebuild_that_lives_stay_and_those_of_a_dead_one_go(open_lak
         rebuilds.touch(Ticket(token, "", "run", 0.0, 0.0))
         Source(rebuilds.begin(token)).apply(200, [("I", 110, 1, "a")])
     Source(rebuilds.begin("orphan"))
-    (dead,) = [one for one in rebuilds.tickets() if one.token == "dead"]
+    (dead,) = [ticket for ticket in rebuilds.tickets() if ticket.token == "dead"]
     document = json.dumps({**dataclasses.asdict(dead), "alive": 0.0})
     lake.state.catalog.update_namespace_properties(("_cdc",), updates={"cdc.rebuild.default.dead": document})
     assert rebuilds.end_stale() == 2
-    assert [one.token for one in rebuilds.tickets()] == ["lives"]
+    assert [ticket.token for ticket in rebuilds.tickets()] == ["lives"]
     assert lake.state.changefeeds() == {"default~lives"}
     assert rebuilds.end("lives") == 1
 
@@ -296,12 +298,12 @@ def test_a_rebuild_beside_another_run_ends_with_every_table_right(
     start = threading.Barrier(2)
 
     def run(rebuilds: bool) -> None:
-        mine, notes = opened(tmp_path, spark)
-        pipeline = pipeline_of(config, late, mine, notes)
+        rebuild_lake, notes = opened(tmp_path, spark)
+        pipeline = pipeline_of(config, late, rebuild_lake, notes)
         start.wait()
         try:
             if rebuilds:
-                rebuild(pipeline, Rebuilds(mine), (), "again")
+                rebuild(pipeline, Rebuilds(rebuild_lake), (), "again")
             else:
                 pipeline.apply("the writer")
         except TableMoved:
@@ -309,10 +311,10 @@ def test_a_rebuild_beside_another_run_ends_with_every_table_right(
         except BaseException as error:  # noqa: BLE001  # a thread's error is the test's
             errors.append(error)
         finally:
-            mine.close()
+            rebuild_lake.close()
             notes.close()
 
-    threads = [threading.Thread(target=run, args=(one,)) for one in (True, other == "another rebuild")]
+    threads = [threading.Thread(target=run, args=(is_rebuild,)) for is_rebuild in (True, other == "another rebuild")]
     for thread in threads:
         thread.start()
     for thread in threads:

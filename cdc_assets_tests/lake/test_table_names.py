@@ -78,8 +78,8 @@ def test_a_table_is_found_where_another_run_has_moved_it_and_not_taken_for_its_s
     for source, to in ((a, b.name), (b, a.name)):
         lake.run(RenameTable(source.life, 300, to))
     lake.apply_renames()
-    assert [other.state.find(one.life).identifier for one in (a, b)] == [("shop", "b"), ("shop", "a")]
-    assert [other.state.find(one.life).life for one in (a, b)] == [a.life, b.life]
+    assert [other.state.find(source.life).identifier for source in (a, b)] == [("shop", "b"), ("shop", "a")]
+    assert [other.state.find(source.life).life for source in (a, b)] == [a.life, b.life]
 
 
 def test_a_rename_that_stopped_half_way_is_finished_by_the_next_settling(
@@ -175,9 +175,9 @@ def test_settling_names_brings_every_table_home_in_whatever_order_they_wait(held
 
 
 def test_a_table_whose_name_is_held_by_one_that_stays_waits_where_it_is() -> None:
-    one, two = Life(TableId("s", "one"), 1), Life(TableId("s", "two"), 2)
-    now = {one: ("s", "one"), two: ("s", "two")}
-    assert moves(now, {one: ("s", "two"), two: ("s", "two")}, {}, now.values()) == []
+    life, other_life = Life(TableId("s", "one"), 1), Life(TableId("s", "two"), 2)
+    now = {life: ("s", "one"), other_life: ("s", "two")}
+    assert moves(now, {life: ("s", "two"), other_life: ("s", "two")}, {}, now.values()) == []
 
 
 texts = st.text(st.characters(codec="utf-8"), min_size=1)

@@ -214,13 +214,13 @@ def test_a_rewrite_that_swallowed_a_window_says_so_and_the_progress_asks_for_it_
 
 
 def test_labels_of_neighbours_do_not_mix(lake: Lake) -> None:
-    one, two = Source(lake), Source(lake, TableId("shop", "customers"))
-    one.apply(200, [("I", 110, 1, "a")])
-    one.apply(300, [("U", 210, 1, "b")])
-    two.apply(150, [("I", 110, 1, "a")])
+    source, other_source = Source(lake), Source(lake, TableId("shop", "customers"))
+    source.apply(200, [("I", 110, 1, "a")])
+    source.apply(300, [("U", 210, 1, "b")])
+    other_source.apply(150, [("I", 110, 1, "a")])
     applied = lake.applied()
-    assert applied[one.life].progress.tso == 300
-    assert applied[two.life].progress.tso == 150
+    assert applied[source.life].progress.tso == 300
+    assert applied[other_source.life].progress.tso == 150
 
 
 def test_a_compaction_without_label_does_not_hide_the_progress(lake: Lake, spark: Any) -> None:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(900)
 
 CHOSEN = {"C_ddl_tables/simple"}
 TOPICS = topics("craft", "open-protocol", "canal-json", "canal-json-compat", "simple", "simple-avro", "debezium")
-ALL = [pytest.param(one, id=str(one), marks=() if str(one) in CHOSEN else pytest.mark.soak) for one in TOPICS]
+ALL = [pytest.param(topic, id=str(topic), marks=() if str(topic) in CHOSEN else pytest.mark.soak) for topic in TOPICS]
 
 
 @pytest.mark.parametrize("topic", ALL)
@@ -28,11 +28,11 @@ def test_an_archived_topic_ends_equal_to_the_source(topic: Topic, spark: SparkSe
 
 def test_tasks_of_spark_land_what_the_driver_lands(spark: SparkSession, tmp_path: Path) -> None:
     """The soak has a cluster do so with every recording."""
-    landed_both_ways(next(one for one in TOPICS if str(one) == "D_keys/craft"), spark, tmp_path)
+    landed_both_ways(next(topic for topic in TOPICS if str(topic) == "D_keys/craft"), spark, tmp_path)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("topic", [one for one in TOPICS if one.checkpoints], ids=str)
+@pytest.mark.parametrize("topic", [topic for topic in TOPICS if topic.checkpoints], ids=str)
 def test_an_archive_that_grows_is_the_source_at_every_checkpoint(
     topic: Topic, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -32,10 +32,11 @@ def test_loads_updates_deletes_and_empty_windows_add_up(lake: Lake) -> None:
         applied(orders, 500),
     ]
     counts = [
-        (one.rows_before, one.inserted, one.updated, one.deleted, one.rows_after, one.entering) for one in metrics
+        (window.rows_before, window.inserted, window.updated, window.deleted, window.rows_after, window.entering)
+        for window in metrics
     ]
     assert counts == [(0, 3, 0, 0, 3, 3), (3, 1, 1, 1, 3, 2), (3, 0, 0, 0, 3, 0), (3, 0, 0, 0, 3, 0)]
-    assert [one.mismatch for one in metrics] == [""] * 4
+    assert [window.mismatch for window in metrics] == [""] * 4
 
 
 def test_a_table_without_key_adds_up(lake: Lake) -> None:
@@ -44,8 +45,8 @@ def test_a_table_without_key_adds_up(lake: Lake) -> None:
         applied(clicks, 200, ("I", 110, 1, "a"), ("I", 111, 1, "a"), ("I", 112, 2, "b")),
         applied(clicks, 300, ("D", 210, 1, "a"), ("I", 220, 3, "c")),
     ]
-    assert [(one.rows_before, one.rows_after) for one in metrics] == [(0, 3), (3, 3)]
-    assert [one.mismatch for one in metrics] == ["", ""]
+    assert [(window.rows_before, window.rows_after) for window in metrics] == [(0, 3), (3, 3)]
+    assert [window.mismatch for window in metrics] == ["", ""]
 
 
 def test_windows_of_logs_and_of_states_that_end_add_up(tmp_path: Path, spark: SparkSession) -> None:
@@ -57,17 +58,17 @@ def test_windows_of_logs_and_of_states_that_end_add_up(tmp_path: Path, spark: Sp
         [("I", FIRST + 1, 1, "a"), ("U", FIRST + 2, 1, "b"), ("I", FIRST + 3, 2, "c"), ("I", FIRST + 4, 3, "d")],
         [("U", FIRST + 11, 1, "e"), ("U", FIRST + 12, 1, "f"), ("D", FIRST + 13, 2, "c"), ("I", FIRST + 14, 4, "g")],
     ]
-    found: dict[str, list[tuple[int | None, ...]]] = {}
+    counts_by_kind: dict[str, list[tuple[int | None, ...]]] = {}
     for number, rows in enumerate(windows):
         feed.rows("shop.orders", FIRST, rows)
         feed.publish(FIRST + 10 * number + 9)
         Pipeline(given, given.open_source(), lake, ledger).apply("test")
-        for life, (*others, one) in ledger.accounts("little").items():
-            assert (others, one.mismatch) == ([], "")
-            counts = (one.rows_before, one.inserted, one.updated, one.deleted, one.rows_after)
-            found.setdefault(life.rpartition(".")[2], []).append(counts)
-    assert found["log"] == [(0, 4, 0, 0, 4), (4, 4, 0, 0, 8)]
-    assert found["scd2"] == [(0, 4, 0, 0, 4), (4, 3, 2, 0, 7)]
+        for life, (*others, window) in ledger.accounts("little").items():
+            assert (others, window.mismatch) == ([], "")
+            counts = (window.rows_before, window.inserted, window.updated, window.deleted, window.rows_after)
+            counts_by_kind.setdefault(life.rpartition(".")[2], []).append(counts)
+    assert counts_by_kind["log"] == [(0, 4, 0, 0, 4), (4, 4, 0, 0, 8)]
+    assert counts_by_kind["scd2"] == [(0, 4, 0, 0, 4), (4, 3, 2, 0, 7)]
     lake.close()
 
 

@@ -26,15 +26,15 @@ def test_an_error_comes_behind_what_came_before_it() -> None:
         yield 1
         raise ValueError("offset 2 is gone")
 
-    found = read_ahead(source())
-    assert next(found) == 1
+    numbers_ahead = read_ahead(source())
+    assert next(numbers_ahead) == 1
     with pytest.raises(ValueError, match="offset 2"):
-        next(found)
+        next(numbers_ahead)
 
 
 def test_no_more_than_a_few_are_read_before_they_are_asked_for() -> None:
     seen: list[int] = []
-    found = read_ahead(numbers(100, seen), 2)
-    assert next(found) == 0
-    found.close()
+    numbers_ahead = read_ahead(numbers(100, seen), 2)
+    assert next(numbers_ahead) == 0
+    numbers_ahead.close()
     assert len(seen) <= 3

@@ -34,7 +34,7 @@ def rows(feed: TopicFeed, table: TableId = ORDERS) -> list[tuple[Any, ...]]:
 
 
 def stopped(feed: TopicFeed) -> dict[str, str]:
-    return {str(one.name): one.reason for one in feed.apply().tables if one.state.stopped}
+    return {str(table.name): table.reason for table in feed.apply().tables if table.state.stopped}
 
 
 @pytest.fixture
@@ -66,10 +66,10 @@ def test_a_registry_that_writes_the_same_schema_otherwise_is_the_same(broker: Av
     feed = feed_of(broker)
     feed.apply()
     broker.send(0, orders.row(110, id=2, a=2))
-    asked = list[str]()
+    schema_ids = list[str]()
 
     def moved(schema_id: str) -> str:
-        asked.append(schema_id)
+        schema_ids.append(schema_id)
         return json.dumps(json.loads(broker.registry[schema_id]), indent=2)
 
     feed.landing = feed.landed_in(registry=moved)
@@ -77,7 +77,7 @@ def test_a_registry_that_writes_the_same_schema_otherwise_is_the_same(broker: Av
     broker.send(0, orders.row(120, id=2, a=3))
     assert stopped(feed) == {}
     assert rows(feed) == [(1, 1), (2, 3)]
-    assert sorted(asked) == ["1", "2"]  # once by a process
+    assert sorted(schema_ids) == ["1", "2"]  # once by a process
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -86,14 +86,14 @@ ODD = "CREATE TABLE `my shop`.`order-lines` (`line no` int NOT NULL, `é` varcha
 
 
 def recorded(name: str, case: str) -> Topic:
-    return next(one for one in topics(name) if one.case.name == case)
+    return next(topic for topic in topics(name) if topic.case.name == case)
 
 
 def test_names_that_avro_cannot_write_are_those_of_the_ddl() -> None:
     topic = recorded("avro", "F_names")
     feed = TopicFeed.recording(topic)
     feed.send()
-    assert not any(one.state.stopped for one in feed.apply().tables)
+    assert not any(table.state.stopped for table in feed.apply().tables)
     assert feed.differences(except_for=topic.recorded["skipped"]) == []
 
 
@@ -140,9 +140,9 @@ def test_two_tables_that_avro_writes_alike_in_one_topic_are_both_held(broker: Av
     (tmp_path / "schemas.sql").write_text(TWINS)
     twin = broker.table("s", "a_b", {"id": INT}, ("id",))
     broker.send(0, twin.row(100, id=1), twin.row(100, id=2))
-    found = stopped(feed_of(broker, schemas=tmp_path / "schemas.sql"))
-    assert found.keys() == {"s.a-b", "s.a_b"}
-    assert "as the names of s.a-b and s.a_b both are" in found["s.a-b"]
+    reasons_by_table = stopped(feed_of(broker, schemas=tmp_path / "schemas.sql"))
+    assert reasons_by_table.keys() == {"s.a-b", "s.a_b"}
+    assert "as the names of s.a-b and s.a_b both are" in reasons_by_table["s.a-b"]
 
 
 # --- deletes without commit-ts ----------------------------------------------------------------------------------------
@@ -290,8 +290,8 @@ def test_with_marks_a_topic_that_comes_in_pieces_is_the_source_at_every_checkpoi
     for checkpoint in topic.checkpoints:
         feed.send(checkpoint["lines"])
         feed.apply()
-        found = feed.differences(topic.case.path / checkpoint["expected"])
-        assert (checkpoint["checkpoint_ts"], found) == (checkpoint["checkpoint_ts"], [])
+        mismatches = feed.differences(topic.case.path / checkpoint["expected"])
+        assert (checkpoint["checkpoint_ts"], mismatches) == (checkpoint["checkpoint_ts"], [])
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
@@ -325,10 +325,12 @@ def test_what_no_ddl_says_is_a_finding(broker: AvroBroker) -> None:
     feed.apply()
     listing = feed.listing()
     history = read_history(listing.schema_files, listing.checkpoint)
-    found = [one for one in findings(listing, history, feed.source.options, ()) if one.rule == "no-ddl"]
-    assert [one.severity.value for one in found] == ["warning"]
-    assert [one.table for one in found] == ["shop.orders"]
-    assert "TRUNCATE" in found[0].sentence
+    ddl_findings = [
+        finding for finding in findings(listing, history, feed.source.options, ()) if finding.rule == "no-ddl"
+    ]
+    assert [finding.severity.value for finding in ddl_findings] == ["warning"]
+    assert [finding.table for finding in ddl_findings] == ["shop.orders"]
+    assert "TRUNCATE" in ddl_findings[0].sentence
 
 
 def test_rows_of_the_old_columns_that_come_after_the_new_ones_are_read(broker: AvroBroker) -> None:
@@ -403,7 +405,7 @@ def test_a_table_that_no_row_has_named_yet_stops_no_other(broker: AvroBroker, tm
     orders = broker.table("shop", "orders", {"id": INT}, ("id",))
     broker.send(0, orders.row(4, id=2), topic="shop_orders")
     outcome = feed.apply()
-    assert [str(one.name) for one in outcome.tables if not one.state.stopped] == ["shop.orders"]
+    assert [str(table.name) for table in outcome.tables if not table.state.stopped] == ["shop.orders"]
     assert any("shop_bills" in place for place in outcome.problems)
 
 

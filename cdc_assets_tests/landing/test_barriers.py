@@ -91,8 +91,8 @@ def test_what_waits_for_a_barrier_is_said_and_a_dead_partition_lets_it_go_on(tmp
     feed = feed_of(lines, tmp_path)
     feed.apply()
     assert rows(feed) == {1: 1}
-    said = describe_landing("ydb", feed.landing.landed(), {})
-    assert said.waits.startswith(f"what stands beyond the newest barrier of {TOPIC}[1] waits")
+    landing = describe_landing("ydb", feed.landing.landed(), {})
+    assert landing.waits.startswith(f"what stands beyond the newest barrier of {TOPIC}[1] waits")
     declare_dead(feed.landing, Partition(TOPIC, 1))
     feed.apply()
     assert rows(feed) == {1: 2}
@@ -284,9 +284,9 @@ def test_rows_without_timestamps_wait_for_the_barrier_behind_them(tmp_path: Path
     feed = feed_of(lines, tmp_path)
     feed.apply()
     assert rows(feed) == {1: 1}
-    said = describe_landing("ydb", feed.landing.landed(), {}).waits
+    waits = describe_landing("ydb", feed.landing.landed(), {}).waits
     names = ", ".join(f"{TOPIC}[{number}]" for number in range(3))
-    assert said.startswith(f"what stands beyond the newest barrier of {names} waits")  # of two it is not landed yet
+    assert waits.startswith(f"what stands beyond the newest barrier of {names} waits")  # of two it is not landed yet
     declare_dead(feed.landing, Partition(TOPIC, 0))
     feed.apply()
     assert rows(feed) == {1: 3, 2: 3}
@@ -300,8 +300,8 @@ def test_a_first_landing_waits_for_the_barriers_of_partitions_that_a_split_has_m
     feed = feed_of(lines, tmp_path)
     with pytest.raises(MetadataMissing, match="beyond the newest barrier"):
         feed.apply()
-    said = describe_landing("ydb", feed.landing.landed(), {}).waits
-    assert said.startswith(WAITS)
+    waits = describe_landing("ydb", feed.landing.landed(), {}).waits
+    assert waits.startswith(WAITS)
     lines.barrier(20, 0, 1)
     feed.apply()
     assert rows(feed) == {1: 2}
@@ -392,23 +392,23 @@ class Changefeed:
     def move(self, parents: set[int], children: int) -> None:
         """Close partitions, and go on in new ones with their keys."""
         first = max(self.proven) + 1
-        due = max((self.due.pop(one) for one in parents), key=len)
+        due = max((self.due.pop(partition) for partition in parents), key=len)
         for number in range(first, first + children):
-            self.due[number], self.proven[number] = list(due), min(self.proven[one] for one in parents)
+            self.due[number], self.proven[number] = list(due), min(self.proven[partition] for partition in parents)
         for key, owner in self.owners.items():
             if owner in parents:
                 self.owners[key] = first + key % children
 
     def listed(self) -> set[int]:
-        return {one for one in self.proven if self.lines.sent(one)}
+        return {partition for partition in self.proven if self.lines.sent(partition)}
 
     def common(self) -> int:
-        return min((self.proven[one] for one in self.listed() - self.dead), default=self.now)
+        return min((self.proven[partition] for partition in self.listed() - self.dead), default=self.now)
 
     def at(self, step: int) -> dict[int, int]:
         """What is shown through a step; of a dead partition without timestamps all that it has."""
         whole = set() if self.stamped else self.dead
-        return {key: now for now, one, key in self.written if now <= step or one in whole}
+        return {key: now for now, partition, key in self.written if now <= step or partition in whole}
 
 
 HISTORIES = st.lists(

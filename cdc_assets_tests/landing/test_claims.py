@@ -23,7 +23,7 @@ TOPICS = [
 
 def lone_rows(topic: Topic) -> list[dict[str, Any]]:
     """Messages of one row each, as landing has them."""
-    held = [parts for one in topic.messages.to_pylist() for parts in alone(topic, one["key"], one["value"])]
+    held = [parts for message in topic.messages.to_pylist() for parts in alone(topic, message["key"], message["value"])]
     messages = messages_of(held)
     spoken = topic.format.classify(messages, topic.options).to_pylist()
     rows = [line for line in spoken if line["kind"] == Kind.ROW.value]
@@ -35,20 +35,20 @@ def alone(topic: Topic, key: bytes | None, value: bytes) -> list[tuple[bytes | N
     if topic.name != "open-protocol":
         return [(key, value)]
     keys, values = frames(key or b"", 8), frames(value, 0)
-    return [((key or b"")[:8] + one, other) for one, other in zip(keys, values, strict=True)]
+    return [((key or b"")[:8] + framed_key, other) for framed_key, other in zip(keys, values, strict=True)]
 
 
 def frames(data: bytes, at: int) -> list[bytes]:
-    found = []
+    key_frames = []
     while at < len(data):
         end = at + 8 + int.from_bytes(data[at : at + 8], "big")
-        found.append(data[at:end])
+        key_frames.append(data[at:end])
         at = end
-    return found
+    return key_frames
 
 
 def file_of(row: dict[str, Any], value: bytes | None = None) -> bytes:
-    coded = [None if one is None else base64.b64encode(one).decode() for one in (row["key"], value or row["value"])]
+    coded = [None if part is None else base64.b64encode(part).decode() for part in (row["key"], value or row["value"])]
     return json.dumps({"key": coded[0], "value": coded[1]}).encode()
 
 
@@ -73,14 +73,14 @@ def test_the_file_of_a_message_is_taken_and_that_of_another_is_not(topic: Topic)
 
 
 def test_a_row_of_a_message_of_several_is_put_in_its_place() -> None:
-    topic = next(one for one in TOPICS if one.name == "open-protocol")
+    topic = next(topic for topic in TOPICS if topic.name == "open-protocol")
     first, second, third = lone_rows(topic)[:3]
     (side, columns), *_ = json.loads(second["value"][8:]).items()
-    piece = json.dumps({side: {name: one for name, one in columns.items() if one.get("h")}}).encode()
+    piece = json.dumps({side: {name: column for name, column in columns.items() if column.get("h")}}).encode()
     cut = len(piece).to_bytes(8, "big") + piece
     assert len(cut) < len(second["value"])
     key = first["key"] + second["key"][8:] + third["key"][8:]
-    before, after = (first["value"] + one + third["value"] for one in (cut, second["value"]))
+    before, after = (first["value"] + value + third["value"] for value in (cut, second["value"]))
     row = {**second, "key": key, "value": before, "ordinals": [1]}
     assert whole_message(file_of(second), row, codec_of(topic.options), topic.options) == (key, after)
     with pytest.raises(MalformedData, match="the file holds a "):
@@ -88,7 +88,7 @@ def test_a_row_of_a_message_of_several_is_put_in_its_place() -> None:
 
 
 def test_a_compressed_message_is_taken_and_one_that_is_so_twice_is_not() -> None:
-    topic = next(one for one in TOPICS if one.name == "canal-json")
+    topic = next(topic for topic in TOPICS if topic.name == "canal-json")
     options = replace(topic.options, large_message_handle_compression="lz4")
     packed = pa.Codec("lz4")
     row = lone_rows(topic)[0]

@@ -66,7 +66,7 @@ def test_columns_may_be_called_as_members_of_avro_s_envelope(key: tuple[str, ...
     broker.send(0, table.delete(**dict.fromkeys(key, "c")))
     feed = TopicFeed.of(broker, sink_uri="kafka://127.0.0.1:9092/cdc?protocol=avro&enable-tidb-extension=true")
     feed.landing = feed.landed_in(registry=broker.registry.get)
-    assert [one.reason for one in feed.apply().tables if one.state.stopped] == []
+    assert [table.reason for table in feed.apply().tables if table.state.stopped] == []
     rows = feed.lake.read(SHOP_T).select(names).to_pylist()
     assert sorted(rows, key=str) == sorted(
         [dict.fromkeys(names, "a"), {name: "b" if name in key else "z" for name in names}], key=str
@@ -92,11 +92,11 @@ def test_columns_may_be_called_as_members_of_ydb_s_records(key: tuple[str, ...],
         named = {"wrapped key": {"payload": own}, "bare key": own}.get(form)
         if form == "no key" and row is None:
             record["payload"]["before"] = dict.fromkeys(names, "1") | own
-        coded = [one and base64.b64encode(json.dumps(one).encode()).decode() for one in (named, record)]
+        coded = [part and base64.b64encode(json.dumps(part).encode()).decode() for part in (named, record)]
         place = {"topic": "shop/t/updates", "partition": 0, "offset": step - 1, "timestamp_ms": 0, "headers": []}
         log.lines.append({**place, "key_b64": coded[0], "value_b64": coded[1]})
     uri = "kafka://127.0.0.1:2135/shop/t/updates?protocol=ydb-json"
     feed = TopicFeed.of(log, sink_uri=uri, name="ydb", schemas=texts)
-    assert [one.reason for one in feed.apply().tables if one.state.stopped] == []
+    assert [table.reason for table in feed.apply().tables if table.state.stopped] == []
     (row,) = feed.lake.read(SHOP_T).select(names).to_pylist()
     assert row == {name: "b" if name in key else "3" for name in names}

@@ -32,7 +32,7 @@ def change(pos: int, number: int, op: str, *sides: Pair | None) -> Change:
 
 
 def transaction(pos: int, *events: Sequence[tuple[str, Any, Any]]) -> list[Change]:
-    return [change(pos, number, *one) for event in events for number, one in enumerate(event)]
+    return [change(pos, number, *row_change) for event in events for number, row_change in enumerate(event)]
 
 
 def insert(*rows: tuple[int, str]) -> list[tuple[str, Any, Any]]:
@@ -131,7 +131,7 @@ def test_generated_transactions_and_restarts_lead_to_the_rows_of_the_source(seed
                 elif kind == "u" and key in rows:
                     old, rows[key] = rows[key], "x" if rows[key] == "y" else "y"
                     event.append(("u", (key, old), (key, rows[key])))
-            changes += [change(pos, number, *one) for number, one in enumerate(event)]
+            changes += [change(pos, number, *row_change) for number, row_change in enumerate(event)]
     at = 0
     while at < len(changes):
         connector.send(*changes[at : (at := at + rng.randrange(1, 6))])
@@ -159,7 +159,9 @@ def test_transactions_of_several_tables_and_broken_off_replays_lead_to_the_rows_
         for _ in range(rng.randrange(1, 6)):
             table = rng.choice(TABLES)
             made = [*event(rng, tables[table], table not in connector.keyless)]
-            changes += [change(pos, number, *one)._replace(table=table) for number, one in enumerate(made)]
+            changes += [
+                change(pos, number, *row_change)._replace(table=table) for number, row_change in enumerate(made)
+            ]
     at = begun = 0
     while at < len(changes):
         connector.send(*changes[at : (at := at + rng.randrange(1, 8))])
@@ -170,8 +172,8 @@ def test_transactions_of_several_tables_and_broken_off_replays_lead_to_the_rows_
             at = begun = max(begun, min(at, len(changes)) - rng.randrange(9))
     assert connector.reasons() == []
     for table in TABLES:
-        found = connector.feed.lake.read(TableId("shop", table)).to_pylist()
-        assert Counter((row["id"], row["v"]) for row in found) == +tables[table], table
+        lake_rows = connector.feed.lake.read(TableId("shop", table)).to_pylist()
+        assert Counter((row["id"], row["v"]) for row in lake_rows) == +tables[table], table
 
 
 def event(rng: Random, rows: Counter[Pair], has_key: bool) -> Iterator[tuple[str, Any, Any]]:

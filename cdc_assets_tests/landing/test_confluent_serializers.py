@@ -53,8 +53,8 @@ class Producer:
             for row, text, field in ((key, KEY, MessageField.KEY), (value, written, MessageField.VALUE))
         ]
         line = {"topic": "cdc", "partition": 0, "offset": len(self.log.lines), "timestamp_ms": 1}
-        named = [None if one is None else base64.b64encode(one).decode() for one in texts]
-        held = [[name, base64.b64encode(one).decode()] for name, one in headers if isinstance(one, bytes)]
+        named = [None if part is None else base64.b64encode(part).decode() for part in texts]
+        held = [[name, base64.b64encode(value).decode()] for name, value in headers if isinstance(value, bytes)]
         self.log.lines.append({**line, "key_b64": named[0], "value_b64": named[1], "headers": held})
 
     def registered(self, schema_id: str) -> str | None:
@@ -74,8 +74,8 @@ def test_rows_of_confluents_serializers_are_the_source(place: str) -> None:
     producer.send({"id": 4}, wide, WIDER)
     feed = TopicFeed.of(producer.log, sink_uri=URI)
     feed.landing = feed.landed_in(registry=producer.registered)
-    assert [one.reason for one in feed.apply().tables if one.state.stopped] == []
-    found = {row["id"]: row for row in feed.lake.read(ORDERS).to_pylist()}
-    assert found.keys() == set(range(40)) - {3}
-    assert [found[4][name] for name in ("note", "amount", "n")] == [None, Decimal("-1.50"), 7]
-    assert [found[39][name] for name in ("note", "amount", "n")] == ["n39", Decimal("0.39"), None]
+    assert [table.reason for table in feed.apply().tables if table.state.stopped] == []
+    lake_rows = {row["id"]: row for row in feed.lake.read(ORDERS).to_pylist()}
+    assert lake_rows.keys() == set(range(40)) - {3}
+    assert [lake_rows[4][name] for name in ("note", "amount", "n")] == [None, Decimal("-1.50"), 7]
+    assert [lake_rows[39][name] for name in ("note", "amount", "n")] == ["n39", Decimal("0.39"), None]

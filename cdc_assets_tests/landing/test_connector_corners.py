@@ -66,18 +66,18 @@ class Stream:
             self.log.lines[-1]["key_b64"] = None
 
     def put(self, key: Any, value: Any, topic: str = "px.public.t", partition: int = 0) -> None:
-        coded = [base64.b64encode(json.dumps(one).encode()).decode() for one in (key, value)]
-        offset = sum((one["topic"], one["partition"]) == (topic, partition) for one in self.log.lines)
+        coded = [base64.b64encode(json.dumps(part).encode()).decode() for part in (key, value)]
+        offset = sum((line["topic"], line["partition"]) == (topic, partition) for line in self.log.lines)
         line = {"topic": topic, "partition": partition, "offset": offset, "timestamp_ms": 0}
         self.log.lines.append({**line, "key_b64": coded[0], "value_b64": coded[1]})
 
     def applied(self) -> list[str]:
         """Apply what was sent; return why tables are held."""
-        return [one.reason for one in self.feed.apply().tables if one.reason]
+        return [table.reason for table in self.feed.apply().tables if table.reason]
 
     @property
     def rows(self) -> dict[int, dict[str, Any]]:
-        names = [one["field"] for one in self.fields]
+        names = [field["field"] for field in self.fields]
         return {row["id"]: {name: row[name] for name in names[1:]} for row in self.feed.lake.read(TABLE).to_pylist()}
 
 
@@ -90,7 +90,7 @@ def array_of(kind: str, **more: Any) -> Mapping[str, Any]:
     [
         (array_of("int32"), [1, 2], list(PLACEHOLDER.encode())),
         (array_of("int64"), [1, 2], list(PLACEHOLDER.encode())),
-        (array_of("double"), [0.5], [float(one) for one in PLACEHOLDER.encode()]),
+        (array_of("double"), [0.5], [float(byte) for byte in PLACEHOLDER.encode()]),
         (array_of("string"), ["a"], [PLACEHOLDER]),
         (array_of("bytes"), ["AAE="], [base64.b64encode(PLACEHOLDER.encode()).decode()]),
         (
@@ -109,7 +109,7 @@ def array_of(kind: str, **more: Any) -> Mapping[str, Any]:
             json.dumps({PLACEHOLDER: PLACEHOLDER}, separators=(",", ":")),
         ),
     ],
-    ids=lambda one: None,
+    ids=lambda _: None,
 )
 def test_a_long_value_that_did_not_change_is_kept_in_columns_of_every_type(
     field: Row, value: Any, unchanged: Any
@@ -215,7 +215,7 @@ _NUMBER = {"type": "bytes", "name": _DECIMAL, "parameters": {"scale": "2", "conn
         ((_NUMBER, -7), Decimal("-7.00")),
         ((array_of("bytes", name=_DECIMAL, parameters={"scale": "2"}), [0.5, None]), '["0.50",null]'),
     ],
-    ids=lambda one: None,
+    ids=lambda _: None,
 )
 def test_values_are_read_in_each_way_in_which_connectors_write_them(sent: tuple[Row, Any], kept: Any) -> None:
     """`time.precision.mode` = structured, offsets of zones, and JsonConverter's `decimal.format` = NUMERIC."""
@@ -235,7 +235,7 @@ def test_values_are_read_in_each_way_in_which_connectors_write_them(sent: tuple[
         _struct("ZonedTimestamp", **_DAY, **_CLOCK, offsetSeconds=None, zoneId="Europe/Berlin"),
         _struct("ZonedTimestamp", **_DAY, **_CLOCK, zoneId="Europe/Berlin"),
     ],
-    ids=lambda one: None,
+    ids=lambda _: None,
 )
 def test_a_moment_whose_offset_cannot_be_read_holds_its_table(sent: tuple[Row, Any]) -> None:
     field, value = sent
@@ -340,21 +340,29 @@ def test_notifications_of_a_connector_beside_its_tables_are_passed_over(more: Ro
     data = {"connector_name": "px", "data_collections": "public.t"}
     stream = Stream()
     stream.send("c", 1, id=1, v=1)
-    said = {"id": "c5", "aggregate_type": "Initial Snapshot", "type": "IN_PROGRESS", "additional_data": data, **more}
-    stream.put(None, said, "px.notifications")
+    notification = {
+        "id": "c5",
+        "aggregate_type": "Initial Snapshot",
+        "type": "IN_PROGRESS",
+        "additional_data": data,
+        **more,
+    }
+    stream.put(None, notification, "px.notifications")
     stream.send("c", 2, id=2, v=2)
     outcome = stream.feed.apply()
     assert outcome.problems == {}
     assert stream.rows == {1: {"v": 1}, 2: {"v": 2}}
 
 
-@pytest.mark.parametrize("more", [{}, {"ts_ms": 1695817046353}, {"partition_id": "a"}], ids=lambda one: "".join(one))
+@pytest.mark.parametrize(
+    "more", [{}, {"ts_ms": 1695817046353}, {"partition_id": "a"}], ids=lambda members: "".join(members)
+)
 def test_transactions_are_passed_over_as_versions_of_connectors_write_them(more: Row) -> None:
     stream = Stream()
     stream.send("c", 1, id=1, v=1)
     for status, collections in (("BEGIN", None), ("END", [{"data_collection": "public.t", "event_count": 1}])):
-        said = {"status": status, "id": "571", "event_count": None, "data_collections": collections, **more}
-        stream.put({"id": "571"}, said, "px.transaction")
+        transaction = {"status": status, "id": "571", "event_count": None, "data_collections": collections, **more}
+        stream.put({"id": "571"}, transaction, "px.transaction")
     outcome = stream.feed.apply()
     assert (outcome.problems, stream.rows) == ({}, {1: {"v": 1}})
 
@@ -420,7 +428,7 @@ def test_a_delete_that_has_other_columns_than_the_key_holds_the_table(deleted: R
     assert stream.applied() == []
     stream.send("d", 20, **deleted)
     reasons = stream.applied()
-    assert [("REPLICA IDENTITY USING INDEX" in one) for one in reasons] == [True] * by_index
+    assert [("REPLICA IDENTITY USING INDEX" in reason) for reason in reasons] == [True] * by_index
     assert (1 in stream.rows) == (deleted["id"] == 0)
 
 
@@ -433,7 +441,7 @@ def test_a_delete_that_has_other_columns_than_the_key_holds_the_table(deleted: R
         ({"type": "string", "name": "io.debezium.time.ZonedTimestamp"}, "1970-01-01T00:00:00Z"),
         ({"type": "boolean", "default": True}, True),
     ],
-    ids=lambda one: None,
+    ids=lambda _: None,
 )
 def test_a_delete_of_the_key_zero_is_one_whatever_comes_for_columns_of_which_the_log_says_nothing(
     field: Row, unsaid: Any
@@ -501,7 +509,7 @@ def test_what_follows_in_a_log_that_begins_anew_is_not_compared_with_ddl_of_befo
     for lsn in (40, 50, 60):
         stream.send("c", lsn, made=2000 + lsn, id=lsn, v=2)
         stream.applied()
-    assert [one.offset for one in stream.feed.landing.landed().open_bad] == [2]
+    assert [message.offset for message in stream.feed.landing.landed().open_bad] == [2]
 
 
 def test_a_row_that_comes_again_is_as_old_as_it_was() -> None:
@@ -562,7 +570,7 @@ def test_another_snapshot_behind_streamed_rows_holds_its_table_once() -> None:
         stream.send("r", 500, snapshot="true", made=9000, id=number, v=7)
     (reason,) = stream.applied()
     assert "the connector has taken another snapshot" in reason
-    assert [one.offset for one in stream.feed.landing.landed().open_bad] == [3]
+    assert [message.offset for message in stream.feed.landing.landed().open_bad] == [3]
 
 
 @pytest.mark.parametrize("in_one_go", [True, False])
@@ -670,10 +678,10 @@ def test_rows_that_a_foreign_key_changes_without_a_word_in_the_log_are_told_unde
     source.ddl("CREATE TABLE t (id INT PRIMARY KEY, up INT REFERENCES t (id) ON DELETE CASCADE, other INT)")
     source.ddl("ALTER TABLE t RENAME COLUMN up TO above")
     source.row(id=1, above=None, other=1)
-    (found,) = [one for one in source.feed.apply().findings if one.rule == "unsent-cascades"]
-    assert (found.table, found.detail) == ("public.t", "above: ON DELETE CASCADE")
+    (finding,) = [finding for finding in source.feed.apply().findings if finding.rule == "unsent-cascades"]
+    assert (finding.table, finding.detail) == ("public.t", "above: ON DELETE CASCADE")
     (life,) = source.feed.lake.applied()
-    grades = {one.column: (one.grade, one.rule) for one in source.feed.ledger.fidelity("c", life)}
+    grades = {fidelity.column: (fidelity.grade, fidelity.rule) for fidelity in source.feed.ledger.fidelity("c", life)}
     assert "(ON DELETE CASCADE) are not in the binary log" in grades["above"][1]
     assert (grades["above"][0], grades["other"][0]) == (Grade.CHANGED, Grade.LOSSLESS)
 
@@ -701,7 +709,7 @@ def test_rows_of_a_table_whose_first_ddl_cannot_be_read_are_not_forgotten() -> N
     source.ddl("CREATE STRANGE TABLE t (id INT PRIMARY KEY)")
     source.row(id=1)
     problems = source.feed.apply().problems
-    assert any("public.t has rows in mx.public.t[0]" in one for one in problems.values())
+    assert any("public.t has rows in mx.public.t[0]" in problem for problem in problems.values())
 
 
 def test_a_newest_row_that_is_sent_again_and_again_is_one() -> None:
@@ -725,7 +733,7 @@ def test_a_damaged_message_in_the_topic_of_a_table_stops_no_other() -> None:
     stream.put({"id": 1}, "no message", topic="px.public.other")
     stream.send("c", 2, id=2, v=2)
     outcome = stream.feed.apply()
-    assert [one.reason for one in outcome.tables if one.reason] == []
+    assert [table.reason for table in outcome.tables if table.reason] == []
     assert stream.rows == {1: {"v": 1}, 2: {"v": 2}}
     assert any("px.public.other" in place for place in outcome.problems)
     stream.put({"id": 1}, "no message")

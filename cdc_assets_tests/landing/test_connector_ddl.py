@@ -126,7 +126,7 @@ def test_rows_of_a_table_with_system_versioning_are_those_of_now(key: str) -> No
     connector.apply()
     connector.send(Change(300, 0, "u", row(0, "a"), row(0, "x")), Change(301, 0, "c", None, row(0, "a", PAST)))
     connector.send(Change(400, 0, "u", row(1, "b"), row(1, "b", PAST)), Change(500, 0, "d", row(0, "a", PAST), None))
-    assert sorted(one["v"] for one in connector.apply()) == ["c", "x"]
+    assert sorted(row["v"] for row in connector.apply()) == ["c", "x"]
 
 
 def _end(year: int, month: int, day: int, hour: int, minute: int, second: int) -> dict[str, int]:
@@ -163,9 +163,9 @@ def test_the_end_of_a_row_of_now_is_known_however_it_is_written(
     connector.send(Change(200, 0, "c", None, row(0, "a")), Change(201, 0, "c", None, row(1, "b")))
     connector.send(Change(300, 0, "u", row(0, "a"), row(0, "x")), Change(301, 0, "c", None, row(0, "a", past)))
     connector.send(Change(400, 0, "u", row(1, "b"), row(1, "b", past)))
-    assert [one["v"] for one in connector.apply()] == ["x"]
+    assert [row["v"] for row in connector.apply()] == ["x"]
     connector.send(Change(500, 0, "d", row(0, "a", past), None))  # DELETE HISTORY, the only change of its window
-    assert [one["v"] for one in connector.apply()] == ["x"]
+    assert [row["v"] for row in connector.apply()] == ["x"]
 
 
 @pytest.mark.parametrize("replaces", ["true", "false", ""])

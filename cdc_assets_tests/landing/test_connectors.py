@@ -24,7 +24,8 @@ HELD = {"P_postgres/iso3": ("public.visit_log", "public.visit_archive")}
 
 def some_connectors(always: Collection[str]) -> list[object]:
     return [
-        pytest.param(one, id=str(one), marks=() if str(one) in always else (pytest.mark.soak,)) for one in RECORDINGS
+        pytest.param(recording, id=str(recording), marks=() if str(recording) in always else (pytest.mark.soak,))
+        for recording in RECORDINGS
     ] or [pytest.param(None, marks=pytest.mark.skip(reason="no recorded connectors beside the checkout"))]
 
 
@@ -35,12 +36,16 @@ def test_messages_are_json_however_it_is_spaced(between: str, around: str) -> No
     block = {"type": "struct", "fields": [{"type": "struct", "fields": fields, "optional": True, "field": "after"}]}
     whole = json.dumps({"schema": block, "payload": {"after": {"id": 1}}}, separators=(between, around))
     for _ in range(2):
-        (found,) = envelopes(pa.array([whole.encode()], pa.binary()))
-        assert found.column("after", "id").texts.to_pylist() == ["1"]
-        assert list(found.block.columns) == ["id"]
+        (records,) = envelopes(pa.array([whole.encode()], pa.binary()))
+        assert records.column("after", "id").texts.to_pylist() == ["1"]
+        assert list(records.block.columns) == ["id"]
 
 
-@pytest.mark.parametrize("recording", [one for one in RECORDINGS if one.postgres and not one.has_schemas][:1], ids=str)
+@pytest.mark.parametrize(
+    "recording",
+    [recording for recording in RECORDINGS if recording.postgres and not recording.has_schemas][:1],
+    ids=str,
+)
 def test_names_without_quotes_in_schemas_are_those_that_postgresql_makes_of_them(
     recording: Recording, tmp_path: Path
 ) -> None:
@@ -71,15 +76,20 @@ def test_a_connector_s_topics_equal_its_database_at_every_mark(recording: Record
         outcome = feed.apply()
         stopped = {str(table.name) for table in outcome.tables if table.reason}
         assert stopped <= {*held, "public.short_lived"}
-        found = [one for one in recording.differences(feed, mark) if not one.startswith(held)]
-        assert (mark.number, found) == (mark.number, [])
+        mismatches = [difference for difference in recording.differences(feed, mark) if not difference.startswith(held)]
+        assert (mark.number, mismatches) == (mark.number, [])
 
 
 WITH_DDL_TOPIC = ("M_mariadb/plain",)
 
 
 @pytest.mark.parametrize(
-    "recording", [one for one in some_connectors(WITH_DDL_TOPIC) if "M_mariadb/plain" in str(getattr(one, "id", ""))]
+    "recording",
+    [
+        recording
+        for recording in some_connectors(WITH_DDL_TOPIC)
+        if "M_mariadb/plain" in str(getattr(recording, "id", ""))
+    ],
 )
 @pytest.mark.parametrize("cut", [10, 52])
 def test_a_landing_amid_the_ddl_of_a_snapshot_holds_no_table(recording: Recording, cut: int, tmp_path: Path) -> None:
@@ -114,4 +124,4 @@ def test_a_half_that_comes_again_changes_nothing_and_what_follows_ends_equal(
     assert seen[0].keys() == seen[1].keys()
     assert [name for name, frame in seen[0].items() if not frame.equals(seen[1][name])] == []
     (*_, mark) = recording.marks
-    assert [one for one in recording.differences(feed, mark) if not one.startswith(held)] == []
+    assert [difference for difference in recording.differences(feed, mark) if not difference.startswith(held)] == []

@@ -28,7 +28,7 @@ def feed() -> TopicFeed:
 
 
 def states(feed: TopicFeed) -> dict[str, tuple[str, str]]:
-    return {str(one.life.born_as): (one.state.value, one.reason or "") for one in feed.apply().tables}
+    return {str(table.life.born_as): (table.state.value, table.reason or "") for table in feed.apply().tables}
 
 
 # --- messages that cannot be read -------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def test_rows_that_are_landed_hold_nothing_where_others_of_their_message_are_rea
     whole = [event({"u": {"id": at, "d": 1.5}}) for at in range(4)]
     sent = message(*zip(heads, (*whole[:2], event({"u": {"id": 2}}), whole[3]), strict=True))
     marks = [message(({"ts": ts, "t": 3}, b"")) for ts in (170, 180)]
-    feed.log.lines = lines = [_line(at, *one) for at, one in enumerate((sent, marks[0]))]
+    feed.log.lines = lines = [_line(at, *sent_message) for at, sent_message in enumerate((sent, marks[0]))]
     assert {name: state for name, (state, _) in states(feed).items()} == {"test.t": "held", "test.u": "applied"}
     alone = message(({"ts": 130}, whole[2]))
     files["a"] = json.dumps(dict(zip(("key", "value"), map(_coded, alone), strict=True))).encode()
@@ -251,15 +251,15 @@ def test_a_hole_in_what_a_feed_begins_with_is_accepted_before_anything_is_landed
     accept_loss(feed.landing, OffsetRange(CDC, 1, 2), DecidedBy.now("ann"))
     feed.apply()
     assert rows_of(feed) == [(2, 8)]
-    assert [one.who for one in feed.landing.landed().decisions] == ["ann"]
+    assert [decision.who for decision in feed.landing.landed().decisions] == ["ann"]
 
 
-@pytest.mark.parametrize(("start", "stop", "said"), [(3, 5, "offset 4 is there"), (3, 9, "ends at offset 6")])
-def test_messages_that_are_there_or_may_come_are_no_loss(feed: TopicFeed, start: int, stop: int, said: str) -> None:
+@pytest.mark.parametrize(("start", "stop", "sentence"), [(3, 5, "offset 4 is there"), (3, 9, "ends at offset 6")])
+def test_messages_that_are_there_or_may_come_are_no_loss(feed: TopicFeed, start: int, stop: int, sentence: str) -> None:
     log = broker(landed(feed))
     log.send(0, row(160, 2, 8), row(161, 3, 9), mark(170))
     log.lines = [line for line in log.lines if line["offset"] != 3]
-    with pytest.raises(BadSettings, match=said):
+    with pytest.raises(BadSettings, match=sentence):
         accept_loss(feed.landing, OffsetRange(CDC, start, stop))
 
 

@@ -108,7 +108,7 @@ _AVRO = b"\0\0\0\0\1\2"
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "sentence"),
     [
         (b'{"key":[2],"update":{"v":2},"ts":[1,1]}', "it is a row alone"),
         (b'{"payload":{"op":"u","source":{"connector":"ydb","step":1,"txId":1},"after":{"id":2}}}',
@@ -120,7 +120,7 @@ _AVRO = b"\0\0\0\0\1\2"
     ],
     ids=["YDB", "YDB as Debezium", "TiCDC", "Avro", "no text"],
 )  # fmt: skip
-def test_a_message_of_another_protocol_is_named_and_nothing_behind_it_is_applied(value: bytes, said: str) -> None:
+def test_a_message_of_another_protocol_is_named_and_nothing_behind_it_is_applied(value: bytes, sentence: str) -> None:
     stream = Stream()
     stream.send("c", 1, id=1, v=1)
     put_bytes(stream, value)
@@ -128,7 +128,7 @@ def test_a_message_of_another_protocol_is_named_and_nothing_behind_it_is_applied
     stream.feed.apply()
     problems = "\n".join([*stream.feed.listing().problems.values(), *stream.feed.listing().warnings])
     assert f"{TOPIC}[0] offset 1 cannot be read" in problems
-    assert said in problems
+    assert sentence in problems
     assert set(stream.rows) == {1}
 
 

@@ -49,16 +49,16 @@ def past_faults(feed: TopicFeed, past: dict[int, dict[int, dict[str, Any]]]) -> 
     for table in states_of(feed.lake):
         yield from state_differences(table.rows, table.lives, table.mirror)
         for at, rows in past.items():
-            there = {one.name_at(at): one.column for one in table.lives if one.was_there(at)}
+            there = {life.name_at(at): life.column for life in table.lives if life.was_there(at)}
             ended = table.rows.column(END_TS)
             lasts = pc.or_(pc.is_null(ended), pc.greater(pc.fill_null(ended, 0), at))
             states = table.rows.filter(pc.and_(pc.less_equal(table.rows.column(START_TS), at), lasts)).to_pylist()
-            found = {row["id"]: row for row in states}
-            if found.keys() != rows.keys():
-                yield f"as of {at}: the keys {sorted(found)}, not {sorted(rows)}"
-            for key in found.keys() & rows.keys():
+            rows_by_id = {row["id"]: row for row in states}
+            if rows_by_id.keys() != rows.keys():
+                yield f"as of {at}: the keys {sorted(rows_by_id)}, not {sorted(rows)}"
+            for key in rows_by_id.keys() & rows.keys():
                 wanted = {name: value for name, value in rows[key].items() if name in there}
-                held = {name: found[key][there[name]] for name in wanted}
+                held = {name: rows_by_id[key][there[name]] for name in wanted}
                 if held != wanted:
                     yield f"as of {at}: {key} is {held}, not {wanted}"
 
@@ -74,7 +74,7 @@ def follow(source: Source, **given: Any) -> None:
             source.send_again(log)
         source.send(log)
         outcome = feed.apply()
-        assert [one.reason for one in outcome.tables if one.reason] == []
+        assert [table.reason for table in outcome.tables if table.reason] == []
         if TABLE in feed.lake.names():
             assert held(feed, source) == source.rows
             past[outcome.checkpoint] = {key: dict(row) for key, row in source.rows.items()}

@@ -41,7 +41,7 @@ def any_style(random: Random) -> MessageStyle:
 def faults(feed: TopicFeed, *shown: Contents) -> Iterator[str]:
     """Apply what was sent and yield what is wrong; the tables may be as any of `shown` says."""
     outcome = feed.apply()
-    yield from (f"{one.name}: {one.reason}" for one in outcome.tables if one.reason)
+    yield from (f"{table.name}: {table.reason}" for table in outcome.tables if table.reason)
     yield from outcome.problems.values()
     actual = {name: contents_of(feed.lake.read(name)) for name in feed.lake.names()}
     if actual not in shown:

@@ -30,7 +30,11 @@ def test_the_log_of_what_is_sent_again_leads_to_its_mirror(topic: Topic) -> None
         place for rows in logs for place in rows.column("_cdc_place").to_pylist() if not PLACE.fullmatch(place)
     } == set()
     fidelity = {
-        str(life): [one.rule for one in feed.ledger.fidelity(feed.settings.name, life) if one.column == "_change_type"]
+        str(life): [
+            fidelity.rule
+            for fidelity in feed.ledger.fidelity(feed.settings.name, life)
+            if fidelity.column == "_change_type"
+        ]
         for life in feed.lake.tables
         if life.kind
     }

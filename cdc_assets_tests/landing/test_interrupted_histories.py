@@ -75,10 +75,10 @@ class Runs:
 
     def begun(self) -> TopicFeed:
         """A process that knows nothing yet, and lands as much at once as it likes."""
-        found = TopicFeed.of(self.log, store=self.first.store, name="c", **self.given)
-        found.lake, found.ledger = self.first.lake, self.first.ledger
-        found.landing = found.landed_in(commit_bytes=self.random.choice([self.least, 20_000, 1 << 28]))
-        return found
+        feed = TopicFeed.of(self.log, store=self.first.store, name="c", **self.given)
+        feed.lake, feed.ledger = self.first.lake, self.first.ledger
+        feed.landing = feed.landed_in(commit_bytes=self.random.choice([self.least, 20_000, 1 << 28]))
+        return feed
 
     def run(self) -> Outcome | None:
         """Land, apply and put files together in a process that nothing stops; None before there is a fence."""
@@ -102,7 +102,7 @@ class Runs:
         def due(_: int, name: str) -> bool:
             if self._inside:
                 return False
-            if any(one in name for one in _OVERTAKEN) and self.random.random() < 0.08:
+            if any(seam in name for seam in _OVERTAKEN) and self.random.random() < 0.08:
                 self._inside = True
                 self.run()
                 self._inside = False
@@ -136,7 +136,7 @@ def test_a_topic_cut_anywhere_equals_its_source_at_the_fence_after_any_faults(se
         if outcome is None:
             continue
         fence, lake = runs.newest.fence, runs.first.lake
-        assert [one.reason for one in outcome.tables if one.reason] == [], (style, cut)
+        assert [table.reason for table in outcome.tables if table.reason] == [], (style, cut)
         shown = [source.contents(fence), *([source.contents(fence - 1)] if fence in ddl else [])]
         assert {name: contents_of(lake.read(name)) for name in lake.names()} in shown, (style, cut, fence)
     assert runs.newest.landing.behind() == 0
@@ -162,6 +162,6 @@ def test_a_connector_cut_anywhere_equals_its_table_after_any_faults(seed: int, p
             runs.stop_some()
         outcome = runs.run()
         assert outcome is not None
-        assert [one.reason for one in outcome.tables if one.reason] == []
+        assert [table.reason for table in outcome.tables if table.reason] == []
         if TABLE in runs.first.lake.names():
             assert held(runs.first, source) == source.rows

@@ -45,8 +45,8 @@ def message(connector: str, place: int, op: str, n: int, snapshot: str = "false"
 
 def send(log: MemoryLog, messages: Sequence[Mapping[str, Any]], partition: int = 0, run: str = "") -> None:
     headers = [["__debezium.context.runId", base64.b64encode(run.encode()).decode()]] if run else []
-    for one in messages:
-        value = base64.b64encode(json.dumps(one, separators=(",", ":")).encode()).decode()
+    for sent_message in messages:
+        value = base64.b64encode(json.dumps(sent_message, separators=(",", ":")).encode()).decode()
         offset = sum(line["partition"] == partition for line in log.lines)
         line = {"topic": "px.public.t", "partition": partition, "offset": offset, "timestamp_ms": 0}
         log.lines.append({**line, "key_b64": None, "value_b64": value, "headers": headers})
@@ -59,7 +59,7 @@ def landed(*parts: Sequence[Mapping[str, Any]]) -> TopicFeed:
     for part in parts:
         send(log, part)
         outcome = feed.apply()
-        assert [one.reason for one in outcome.tables if one.reason] == []
+        assert [table.reason for table in outcome.tables if table.reason] == []
     return feed
 
 
@@ -121,7 +121,7 @@ URI = "kafka://127.0.0.1:9092/px?protocol=debezium-json"
 
 
 def reasons(feed: TopicFeed) -> list[str]:
-    return [one.reason for one in feed.apply().tables if one.reason]
+    return [table.reason for table in feed.apply().tables if table.reason]
 
 
 def random_history(random: Random, connector: str) -> tuple[list[tuple[int, str, int]], Counter[int]]:
@@ -150,8 +150,8 @@ def test_what_a_restart_sends_again_in_other_partitions_counts_once(
         end = len(history) if run == 3 else max(end, random.randint(1, len(history)))
         changes = [change for change in history[:end] if change[0] >= start]
         messages = [message(connector, *change, sent=run * 60_000 + at // 2) for at, change in enumerate(changes)]
-        for at, one in enumerate(messages if exact else ()):
-            one["payload"]["ts_ns"] = 1000 * one["payload"]["ts_ms"] + at % 2
+        for at, sent_message in enumerate(messages if exact else ()):
+            sent_message["payload"]["ts_ns"] = 1000 * sent_message["payload"]["ts_ms"] + at % 2
         lost = random.randint(0, 2) if run < 3 and random.random() < 0.5 else None
         acknowledged = changes[-1][0] if changes else start
         while messages:
@@ -200,8 +200,8 @@ def test_rows_of_which_nothing_tells_whether_they_are_copies_hold_their_table_un
 ) -> None:
     feed = TopicFeed.of(MemoryLog([]), sink_uri=URI, name="c", accept_unordered=accepted)
     sent = [message("postgresql", 10, "c", 1, sent=at * 5000) for at in range(2)]
-    for one in sent if fault == "no time" else ():
-        del one["payload"]["ts_ms"]
+    for sent_message in sent if fault == "no time" else ():
+        del sent_message["payload"]["ts_ms"]
     if fault == "other values":
         sent[1]["payload"]["after"]["n"] = 2
     runs = ("", "") if fault == "no time" else ("a", "b")
@@ -210,7 +210,7 @@ def test_rows_of_which_nothing_tells_whether_they_are_copies_hold_their_table_un
     if fault == "expired":
         maintain_landing(feed.landing, lambda _: TableNeed(1 << 62), 1 << 45, LandingLimits(Retention(0)))
     send(feed.log, sent[1:], 1, runs[1])
-    assert ["accept_unordered" in one for one in reasons(feed)] == ([] if accepted else [True])
+    assert ["accept_unordered" in reason for reason in reasons(feed)] == ([] if accepted else [True])
     assert rows(feed).total() == (2 if accepted else 1)
 
 
@@ -232,7 +232,7 @@ def test_a_snapshot_that_begins_anew_at_the_same_place_replaces_the_one_before(
     attempts = [broken] * again + [[*snapshot(connector, numbers), message(connector, 20, "c", 6)]]
     expected = Counter({4: 2, 5: 1, 6: 1})
     assert rows(landed(*attempts)) == expected
-    assert rows(landed([one for attempt in attempts for one in attempt])) == expected
+    assert rows(landed([sent_message for attempt in attempts for sent_message in attempt])) == expected
 
 
 def test_a_snapshot_of_a_lone_row_that_is_taken_again_has_one_row() -> None:
@@ -247,7 +247,7 @@ def test_a_snapshot_that_begins_anew_in_another_partition_holds_its_table() -> N
     send(log, snapshot("mysql", [4, 4, 5])[:2])
     feed.apply()
     send(log, snapshot("mysql", [4, 4, 5]), partition=1)
-    assert [one.reason for one in feed.apply().tables if one.reason] != []
+    assert [table.reason for table in feed.apply().tables if table.reason] != []
 
 
 @pytest.mark.parametrize("numbers", [[4, 4, 5], [4]])
@@ -258,12 +258,12 @@ def test_two_snapshots_of_one_landing_that_begin_in_different_partitions_hold_th
     feed = TopicFeed.of(log, sink_uri="kafka://127.0.0.1:9092/px?protocol=debezium-json", name="c")
     send(log, snapshot("mysql", numbers)[:2])
     send(log, snapshot("mysql", numbers), partition=1)
-    assert [one.reason for one in feed.apply().tables if one.reason] != []
+    assert [table.reason for table in feed.apply().tables if table.reason] != []
     spread = TopicFeed.of(MemoryLog([]), sink_uri="kafka://127.0.0.1:9092/px?protocol=debezium-json", name="c")
     whole = snapshot("mysql", [*numbers, 7, 8])
     send(spread.log, whole[::2])
     send(spread.log, whole[1::2], partition=1)
-    assert [one.reason for one in spread.apply().tables if one.reason] == []
+    assert [table.reason for table in spread.apply().tables if table.reason] == []
     assert rows(spread) == Counter([*numbers, 7, 8])
 
 
@@ -274,7 +274,7 @@ def test_a_snapshot_without_a_first_row_that_is_taken_again_holds_its_table() ->
     for _ in range(2):
         send(log, unmarked)
         outcome = feed.apply()
-    assert [one.reason for one in outcome.tables if one.reason] != []
+    assert [table.reason for table in outcome.tables if table.reason] != []
 
 
 def test_rows_that_differ_only_in_columns_named_like_stamps_are_two() -> None:

@@ -42,7 +42,7 @@ def values(feed: TopicFeed) -> list[int]:
 
 def findings(feed: TopicFeed, broker: Broker, *sent: bytes) -> set[str]:
     broker.send(0, *sent)
-    return {one.rule for one in feed.apply().findings}
+    return {finding.rule for finding in feed.apply().findings}
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_a_delivery_that_begins_below_a_mark_goes_on_above_it(broker: Broker, la
     for at in range(0, len(every), landed):
         broker.send(0, *every[at : at + landed])
         with suppress(MetadataMissing):
-            assert "rows-run-again" not in {one.rule for one in feed.apply().findings}
+            assert "rows-run-again" not in {finding.rule for finding in feed.apply().findings}
     assert values(feed) == [1, 2, 3]
 
 
@@ -134,9 +134,9 @@ def test_a_last_row_that_comes_again_behind_a_greater_mark_is_a_finding(broker: 
 def test_messages_of_several_rows_begin_deliveries_too(broker: Broker, sent: list[bytes]) -> None:
     feed = TopicFeed.of(broker, sink_uri=CRAFT)
     create = craft_writer.ddl(10, "shop", "t", 3, SQL)
-    found = findings(feed, broker, create, craft_writer.resolved(15), *sent, craft_writer.resolved(40))
+    rules = findings(feed, broker, create, craft_writer.resolved(15), *sent, craft_writer.resolved(40))
     assert values(feed) == [1, 2]
-    assert "rows-run-again" not in found
+    assert "rows-run-again" not in rules
 
 
 def test_tables_without_rows_above_the_newest_mark_are_not_kept_track_of(broker: Broker) -> None:
@@ -184,7 +184,7 @@ def test_whatever_is_sent_again_counts_once(data: st.DataObject) -> None:
         with suppress(MetadataMissing):
             outcome = feed.apply()
             fence = feed.fence
-            assert [one.reason for one in outcome.tables if one.reason] == []
+            assert [table.reason for table in outcome.tables if table.reason] == []
             if outcome.tables:
                 expected = [
                     value for ts, some in zip(times, transactions, strict=True) for value in some if ts <= fence

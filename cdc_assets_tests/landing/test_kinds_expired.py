@@ -19,7 +19,7 @@ KINDS = ("", "log", "scd2")
 
 def switched_on(kind: str, limits: LandingLimits) -> tuple[TopicFeed, Outcome]:
     """Apply to all kinds but one, let the landing be maintained, and apply to all from then on."""
-    kinds = [one for one in KINDS[1:] if one != kind]
+    kinds = [other_kind for other_kind in KINDS[1:] if other_kind != kind]
     first = {"shop.*": {"kinds": kinds, "mirror": bool(kind)}}
     feed = landed_in_turns(TopicFeed.of(Broker(), sink_uri=URI, history=first), range(90, 95))
     maintain_landing(feed.landing, lambda _: TableNeed(at(92)), NOW, limits)
@@ -39,17 +39,19 @@ def rows(feed: TopicFeed, kind: str) -> int:
 def test_where_rows_have_expired_a_table_begins_where_the_others_stand(kind: str) -> None:
     feed, outcome = switched_on(kind, LandingLimits(Retention(7.5)))
     name = f"shop.t__{kind}" if kind else "shop.t"
-    assert [one.reason for one in outcome.tables if one.reason] == []
-    found = [(one.table, one.detail) for one in outcome.findings if one.rule == "history-since"]
-    assert found == [(name, f"from {at(94, 9)}")]
-    lacks = {one.life.kind: one.gap.filling.lack for one in outcome.tables if one.gap is not None}
+    assert [table.reason for table in outcome.tables if table.reason] == []
+    history_findings = [
+        (finding.table, finding.detail) for finding in outcome.findings if finding.rule == "history-since"
+    ]
+    assert history_findings == [(name, f"from {at(94, 9)}")]
+    lacks = {table.life.kind: table.gap.filling.lack for table in outcome.tables if table.gap is not None}
     assert lacks == ({} if kind else {"": Lack.LATE})
-    assert {one: rows(feed, one) for one in KINDS} == {**dict.fromkeys(KINDS, 6), kind: 1}
+    assert {kind: rows(feed, kind) for kind in KINDS} == {**dict.fromkeys(KINDS, 6), kind: 1}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_where_rows_were_put_together_a_table_is_whole(kind: str) -> None:
     feed, outcome = switched_on(kind, LandingLimits(small_files=2))
-    assert [one for one in outcome.findings if one.rule == "history-since"] == []
-    assert {one: rows(feed, one) for one in KINDS} == dict.fromkeys(KINDS, 6)
+    assert [finding for finding in outcome.findings if finding.rule == "history-since"] == []
+    assert {kind: rows(feed, kind) for kind in KINDS} == dict.fromkeys(KINDS, 6)
     assert fold_differences(feed.lake) == []

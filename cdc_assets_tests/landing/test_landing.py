@@ -72,9 +72,11 @@ class Broker(MemoryLog):
 
     def send(self, partition: int, *values: bytes | None, topic: str = "cdc", sent_ms: int = 0) -> None:
         for value in values:
-            mine = [line["offset"] for line in self.lines if (line["topic"], line["partition"]) == (topic, partition)]
+            offsets = [
+                line["offset"] for line in self.lines if (line["topic"], line["partition"]) == (topic, partition)
+            ]
             text = None if value is None else base64.b64encode(value).decode()
-            place = {"topic": topic, "partition": partition, "offset": max(mine, default=-1) + 1}
+            place = {"topic": topic, "partition": partition, "offset": max(offsets, default=-1) + 1}
             self.lines.append({**place, "timestamp_ms": sent_ms, "key_b64": None, "value_b64": text})
 
 
@@ -171,9 +173,9 @@ def test_a_mark_proves_nothing_before_what_a_transaction_wrote_with_it_is_shown_
     ends = log.ends
 
     def shown(concerns: Callable[[str], bool]) -> Ends:
-        found, hidden = {**ends(concerns)}, Partition("cdc", 1)
-        found[hidden] = LogEnds(0, 1 if log.asked > 3 else 0, written=1)
-        return found
+        log_ends, hidden = {**ends(concerns)}, Partition("cdc", 1)
+        log_ends[hidden] = LogEnds(0, 1 if log.end_lookups > 3 else 0, written=1)
+        return log_ends
 
     log.ends = shown  # type: ignore[method-assign]
     feed.apply()
@@ -189,16 +191,16 @@ def test_a_row_that_is_shown_after_the_ddl_behind_it_is_landed_before_it() -> No
     feed.apply()
     log.send(0, *map(without_extension, (truncate, row(160 << 18, 6, 6))))
     log.send(1, without_extension(row(120 << 18, 1, 7)))
-    ends, asked = log.ends, log.asked
+    ends, lookups = log.ends, log.end_lookups
 
     def shown(concerns: Callable[[str], bool]) -> Ends:
-        found, hidden = {**ends(concerns)}, Partition("cdc", 1)
-        found[hidden] = LogEnds(0, 1 if log.asked > asked + 3 else 0, written=1)
-        return found
+        log_ends, hidden = {**ends(concerns)}, Partition("cdc", 1)
+        log_ends[hidden] = LogEnds(0, 1 if log.end_lookups > lookups + 3 else 0, written=1)
+        return log_ends
 
     log.ends = shown  # type: ignore[method-assign]
     for _ in range(2):
-        assert [one.reason for one in feed.apply().tables] == [""]
+        assert [table.reason for table in feed.apply().tables] == [""]
     assert rows_of(feed) == [(6, 6)]
 
 
@@ -215,7 +217,7 @@ GIVE_NAMES = [
 
 
 @pytest.mark.parametrize("ddl_in", [0, 1])
-@pytest.mark.parametrize(("kind", "sql", "before", "expected"), GIVE_NAMES, ids=[one[0] for one in GIVE_NAMES])
+@pytest.mark.parametrize(("kind", "sql", "before", "expected"), GIVE_NAMES, ids=[case[0] for case in GIVE_NAMES])
 def test_rows_in_the_millisecond_in_which_their_table_gets_its_name_come_behind_that(
     kind: str, sql: str, before: tuple[bytes, ...], expected: list[tuple[int, int]], ddl_in: int
 ) -> None:
@@ -231,8 +233,11 @@ def test_rows_in_the_millisecond_in_which_their_table_gets_its_name_come_behind_
     log.send(0, without_extension(row(100 << 18, 1, 7)))
     log.send(1, without_extension(row(100 << 18, 2, 8)))
     outcome = feed.apply()
-    assert [one.reason for one in outcome.tables if one.reason] == []
-    assert sorted((one["id"], one["v"]) for one in feed.lake.read(TableId("shop", "t")).to_pylist()) == expected
+    assert [table.reason for table in outcome.tables if table.reason] == []
+    assert (
+        sorted((lake_row["id"], lake_row["v"]) for lake_row in feed.lake.read(TableId("shop", "t")).to_pylist())
+        == expected
+    )
 
 
 def test_rows_behind_a_truncate_in_its_partition_come_behind_it_in_the_same_millisecond_too() -> None:
@@ -240,7 +245,7 @@ def test_rows_behind_a_truncate_in_its_partition_come_behind_it_in_the_same_mill
     first, truncate = without_extension(ddl(90 << 18)), in_one_millisecond("TRUNCATE", "TRUNCATE TABLE `t`")
     rows = [without_extension(row(100 << 18, key, key)) for key in (1, 2)]
     broker(feed).send(0, first, rows[0], truncate, rows[1])
-    assert [one.reason for one in feed.apply().tables] == [""]
+    assert [table.reason for table in feed.apply().tables] == [""]
     assert rows_of(feed) == [(2, 2)]
 
 
@@ -257,8 +262,8 @@ def test_a_create_that_comes_after_rows_of_its_millisecond_were_landed_holds_its
 def test_rows_that_a_later_create_takes_away_are_a_finding() -> None:
     feed = TopicFeed.of(Broker(), sink_uri=URI.partition("&")[0], accept_unordered=True)
     broker(feed).send(0, *map(without_extension, (row(90 << 18, 1, 7), ddl(100 << 18), row(110 << 18, 2, 8))))
-    found = [one for one in feed.apply().findings if one.rule == "replaced-by-create"]
-    assert [str(one.table).partition("@")[0] for one in found] == ["shop.t"]
+    replaced_findings = [finding for finding in feed.apply().findings if finding.rule == "replaced-by-create"]
+    assert [str(finding.table).partition("@")[0] for finding in replaced_findings] == ["shop.t"]
 
 
 def test_a_mark_waits_for_a_later_landing_while_a_transaction_stays_open(
@@ -277,8 +282,8 @@ def test_a_mark_waits_for_a_later_landing_while_a_transaction_stays_open(
     assert feed.fence == 150
     log.ends = lambda concerns: {**ends(concerns), Partition("cdc", 1): LogEnds(0, 0, written=4)}  # type: ignore[method-assign]
     log.send(0, row(160, 1, 7), mark(170))
-    (said,) = [one.sentence for one in feed.apply().findings if one.rule == "listing"]
-    assert said.startswith(
+    (sentence,) = [finding.sentence for finding in feed.apply().findings if finding.rule == "listing"]
+    assert sentence.startswith(
         "the fence stays at 150: cdc[1]: a transaction wrote to it, up to offset 3, and is not at its"
     )
     assert feed.fence == 150
@@ -295,8 +300,8 @@ def test_a_first_mark_that_comes_with_the_second_look_is_proven_by_a_third(feed:
     ends = log.ends
 
     def later(concerns: Any) -> Any:
-        found = ends(concerns)
-        return found if log.asked > 1 else {}
+        log_ends = ends(concerns)
+        return log_ends if log.end_lookups > 1 else {}
 
     log.ends = later  # type: ignore[method-assign]
     feed.apply()
@@ -376,8 +381,8 @@ def test_a_statement_that_renames_several_tables_takes_effect_once_all_of_it_is_
         feed.apply()
         names = {name.table: feed.lake.read(name).column("id").to_pylist() for name in feed.lake.names()}
         shown.add(tuple((name, key) for name, keys in sorted(names.items()) for key in sorted(keys)))
-        waits = any(one.startswith("the rename to ") for one in feed.listing().warnings)
-        assert waits == (feed.fence == 200 and any(one.position == 200 for one in feed.landing.landed().events))
+        waits = any(warning.startswith("the rename to ") for warning in feed.listing().warnings)
+        assert waits == (feed.fence == 200 and any(event.position == 200 for event in feed.landing.landed().events))
     assert shown <= {(("t", 1), ("u", 2)), (("t", 1), ("t", 3), ("u", 2)), (("t", 2), ("u", 1), ("u", 3))}
     assert (("t", 2), ("u", 1), ("u", 3)) in shown
 
@@ -417,9 +422,9 @@ def test_a_transaction_without_a_key_that_runs_twice_is_told_of(feed: TopicFeed)
     sent = (row(120, 1, 7), row(120, 2, 8), row(120, 1, 7), row(120, 2, 8), row(130, 3, 9), row(130, 3, 8))
     keyless = [value.replace(b'"pkNames":["id"]', b'"pkNames":[]') for value in sent]
     broker(feed).send(0, ddl(100, CREATE.replace(" PRIMARY KEY", "")), mark(110), *keyless, mark(150))
-    found = {one.rule: one.detail for one in feed.apply().findings}
+    details_by_rule = {finding.rule: finding.detail for finding in feed.apply().findings}
     assert rows_of(feed) == [(1, 7), (1, 7), (2, 8), (2, 8), (3, 8), (3, 9)]
-    assert found["rows-run-again"] == "2 rows"
+    assert details_by_rule["rows-run-again"] == "2 rows"
 
 
 # --- messages that cannot be read -------------------------------------------------------------------------------------
@@ -451,8 +456,8 @@ def test_with_quarantine_such_a_message_is_kept_and_the_feed_goes_on() -> None:
     assert feed.fence == 170
     assert rows_of(feed) == [(2, 8)]
     assert len(feed.landing.landed().open_bad) == 1
-    (said,) = feed.listing().problems.values()
-    assert said.endswith("goes past it. With quarantine on, what comes after it is applied meanwhile.")
+    (problem,) = feed.listing().problems.values()
+    assert problem.endswith("goes past it. With quarantine on, what comes after it is applied meanwhile.")
 
 
 def test_a_message_of_a_known_table_that_cannot_be_read_holds_that_table_alone(feed: TopicFeed) -> None:
@@ -605,7 +610,7 @@ def test_a_backlog_is_landed_in_several_commits_and_counts_once_it_is_whole(
     log, committed = broker(feed), list[Any]()
 
     def commit(store: Any, spool: Any, reading: Any, state: Any) -> int:
-        assert not any(one.rows for one in committed)  # no more is held in memory than one commit
+        assert not any(commit.rows for commit in committed)  # no more is held in memory than one commit
         committed.append(reading)
         return batch.commit(store, spool, reading, state)
 
@@ -631,9 +636,9 @@ def test_a_store_whose_offsets_moved_refuses_a_landing() -> None:
 def test_a_row_that_does_not_fit_is_named_by_its_message(value: str | None, reason: str) -> None:
     given: dict[str, Any] = {"data": [{"id": "2", "v": value}]}
     feeds = [TopicFeed.of(Broker(), sink_uri=URI, quarantine=aside) for aside in (False, True)]
-    for one in feeds:
+    for topic_feed in feeds:
         create = ddl(100, "CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` INT NOT NULL)")
-        broker(one).send(1, create, row(110, 1, 7), canal("INSERT", 120, **given), mark(150))
+        broker(topic_feed).send(1, create, row(110, 1, 7), canal("INSERT", 120, **given), mark(150))
     (held,) = feeds[0].apply().tables
     assert held.reason.startswith('cdc[1] offset 2, column "v": ')
     assert reason in held.reason
@@ -648,9 +653,9 @@ def test_a_row_that_does_not_fit_is_named_by_its_message(value: str | None, reas
 # --- compacted topics -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("hours", "said"), [(1, 0), (23, 0), (25, 1)])
+@pytest.mark.parametrize(("hours", "expected_warnings"), [(1, 0), (23, 0), (25, 1)])
 def test_what_compaction_took_away_is_told_where_deletes_may_have_been_among_it(
-    hours: int, said: int, feed: TopicFeed, monkeypatch: pytest.MonkeyPatch
+    hours: int, expected_warnings: int, feed: TopicFeed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = broker(feed)
     log.missing_because = lambda topic: "compacted"  # type: ignore[method-assign]
@@ -663,8 +668,12 @@ def test_what_compaction_took_away_is_told_where_deletes_may_have_been_among_it(
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + hours * 3600)
     feed.apply()
-    found = [one for one in feed.listing().warnings if one.startswith("compaction took messages of the topic cdc away")]
-    assert len(found) == said
+    warnings = [
+        warning
+        for warning in feed.listing().warnings
+        if warning.startswith("compaction took messages of the topic cdc away")
+    ]
+    assert len(warnings) == expected_warnings
     assert rows_of(feed) == [(2, 2), (3, 3), (4, 4)]  # what nobody can know
 
 
@@ -679,10 +688,13 @@ def test_a_row_that_comes_first_behind_a_mark_beyond_it_holds_its_table(feed: To
     log.send(0, row(130, 2, 2, "u"), row(190, 3, 3, "u"), mark(200))
     feed.apply()
     log.send(0, row(140, 2, 2), mark(150), row(160, 3, 3))
-    found = {str(one.name): one.reason for one in feed.apply().tables}
-    assert found["shop.u"] == ""
-    assert "its rows at 140 came for the first time after a mark had said that all through 200" in found["shop.t"]
-    assert "Another changefeed sends its marks" in found["shop.t"]
+    reasons_by_table = {str(table.name): table.reason for table in feed.apply().tables}
+    assert reasons_by_table["shop.u"] == ""
+    assert (
+        "its rows at 140 came for the first time after a mark had said that all through 200"
+        in reasons_by_table["shop.t"]
+    )
+    assert "Another changefeed sends its marks" in reasons_by_table["shop.t"]
 
 
 @pytest.mark.parametrize("partition", [0, 1])
@@ -696,7 +708,7 @@ def test_rows_that_come_again_behind_a_mark_beyond_them_hold_no_table(
     feed.apply()
     for value in (mark(105), row(110, 1, 1), row(120, 2, 2), mark(150), row(210, 3, 3), mark(220))[:cut]:
         log.send(partition, value)
-    assert [one.reason for one in feed.apply().tables if one.reason] == []
+    assert [table.reason for table in feed.apply().tables if table.reason] == []
 
 
 def test_a_row_whose_first_message_could_not_be_read_may_come_for_the_first_time(feed: TopicFeed) -> None:
@@ -714,7 +726,7 @@ def test_a_row_whose_first_message_could_not_be_read_may_come_for_the_first_time
 def bootstrap(built: int, *columns: str) -> bytes:
     """What TiCDC's Simple protocol says of a table every two minutes."""
     kind = {"mysqlType": "int", "charset": "binary", "collate": "binary", "length": 11}
-    stated = [{"name": one, "dataType": kind, "nullable": one != "id", "default": None} for one in columns]
+    stated = [{"name": column, "dataType": kind, "nullable": column != "id", "default": None} for column in columns]
     key = {"name": "PRIMARY", "unique": True, "primary": True, "nullable": False, "columns": ["id"]}
     table = {"schema": "shop", "table": "t", "tableID": 1, "version": 1, "columns": stated, "indexes": [key]}
     held = {"version": 1, "type": "BOOTSTRAP", "commitTs": 0, "buildTs": built, "tableSchema": table}

@@ -22,7 +22,7 @@ from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed, settings_of
 from cdc_assets_tests.topic_kills import FEEDS, SEAMS, Chain, landed_offsets, soak
 from cdc_assets_tests.topics import Topic, topics
 
-TOPIC = next(one for one in topics("simple") if one.case.name == "D_keys")
+TOPIC = next(topic for topic in topics("simple") if topic.case.name == "D_keys")
 
 
 class Process:
@@ -118,8 +118,8 @@ def test_landings_that_race_land_each_message_once(tmp_path: Path) -> None:
             landing_on(table).landed()
         log.lines = list(lines)
         over.set()
-        for one in racing:
-            one.result(120)
+        for future in racing:
+            future.result(120)
         offsets = landed_offsets(table)
         assert len(offsets) == len(set(offsets)) > 100
         assert landing_on(table).behind() == 0

@@ -74,13 +74,13 @@ def test_a_backlog_is_landed_by_executors(broker: Broker, dies: bool, tmp_path: 
             time.sleep(0.05)
         if dies:
             running.kill_worker(0)
-        said = ended(process)
-        assert process.returncode == 0, said
+        output = ended(process)
+        assert process.returncode == 0, output
         assert running.executors(1)
         written = [path for root in (logs, running.home) for path in root.rglob("*") if path.is_file()]
         assert any(b"SparkListenerJobStart" in path.read_bytes() for path in written if logs in path.parents)
         assert [path for path in written if PASSWORD.encode() in path.read_bytes()] == []
-        assert PASSWORD not in said
+        assert PASSWORD not in output
     with closing(LandingTable(LakeSettings.from_warehouse(tmp_path / "lake"), "shop")) as table:
         assert len(table.stored().rows) == 3  # the driver's, and one of each task
     state = LakeState(LakeSettings.from_warehouse(tmp_path / "lake"), "shop")

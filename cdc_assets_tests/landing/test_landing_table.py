@@ -42,8 +42,10 @@ def landing_on(feed: TopicFeed, table: LandingTable) -> Landing:
 
 
 def rows(table: LandingTable) -> list[tuple[int, int]]:
-    found = table.table.load().scan(row_filter="part = 'rows'").to_arrow()
-    return sorted(zip(found.column("partition").to_pylist(), found.column("offset").to_pylist(), strict=True))
+    landed_rows = table.table.load().scan(row_filter="part = 'rows'").to_arrow()
+    return sorted(
+        zip(landed_rows.column("partition").to_pylist(), landed_rows.column("offset").to_pylist(), strict=True)
+    )
 
 
 def test_what_is_landed_is_read_by_another_process(feed: TopicFeed) -> None:
@@ -146,7 +148,9 @@ def test_what_took_effect_and_was_answered_otherwise_is_neither_undone_nor_repea
             maintain_landing(feed.landing, lambda _: TableNeed(None), 1, LandingLimits(Retention(1e6), small_files=2))
     other = another(feed)
     landed = landing_on(feed, other).landed()
-    offsets = [offset for one in landed.splits for offset in other.fetch(one.file, one.group)["offset"].to_pylist()]
+    offsets = [
+        offset for split in landed.splits for offset in other.fetch(split.file, split.group)["offset"].to_pylist()
+    ]
     assert sorted(offsets) == [1, 3]
     assert rows(other) == [(0, 1), (0, 3)]
     assert landed.proven == 170
@@ -177,7 +181,9 @@ def test_files_whose_offsets_moved_are_refused(feed: TopicFeed) -> None:
     broker(feed).send(0, ddl(100), mark(150))
     feed.apply()
     with pytest.raises(TableMoved, match="another run committed first"):
-        store(feed).table.append([WrittenFile("nowhere", 0)], {}, lambda said: said["cdc.landing.next"] == "other")
+        store(feed).table.append(
+            [WrittenFile("nowhere", 0)], {}, lambda properties: properties["cdc.landing.next"] == "other"
+        )
 
 
 def test_rows_that_are_gone_say_so(feed: TopicFeed, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_small_files_are_put_together_and_every_split_stays_what_it_was(feed: To
     done = maintain_landing(feed.landing, lambda _: TableNeed(None), NOW, LandingLimits(small_files=3))
     after = feed.landing.landed()
     assert (done.row_files_before, done.row_files, done.event_files) == (9, 1, 1)
-    assert sorted(before.splits, key=lambda one: one.first) == sorted(after.splits, key=lambda one: one.first)
+    assert sorted(before.splits, key=lambda split: split.first) == sorted(after.splits, key=lambda split: split.first)
     assert (before.next, before.events, before.marks) == (after.next, after.events, after.marks)
     assert (
         maintain_landing(feed.landing, lambda _: TableNeed(None), NOW, LandingLimits(small_files=3)).row_files_before
@@ -134,9 +134,9 @@ def test_a_landing_that_comes_between_wins(feed: TopicFeed) -> None:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Iterator[LandingTable]:
-    found = LandingTable(LakeSettings.from_warehouse(tmp_path).model_copy(update={"namespaces": "own"}), "shop")
-    yield found
-    found.close()
+    landing_table = LandingTable(LakeSettings.from_warehouse(tmp_path).model_copy(update={"namespaces": "own"}), "shop")
+    yield landing_table
+    landing_table.close()
 
 
 def test_in_the_lake_files_are_put_together_and_removed_when_nothing_refers_to_them(table: LandingTable) -> None:
@@ -156,7 +156,9 @@ def test_in_the_lake_files_are_put_together_and_removed_when_nothing_refers_to_t
     assert len(rows_of(feed)) == 4
 
 
-RECORDED = [one for one in topics("canal-json", "craft") if str(one) in {"D_keys/canal-json", "C_ddl_tables/craft"}]
+RECORDED = [
+    topic for topic in topics("canal-json", "craft") if str(topic) in {"D_keys/canal-json", "C_ddl_tables/craft"}
+]
 
 
 @pytest.mark.parametrize("topic", RECORDED, ids=str)
@@ -180,9 +182,9 @@ def test_rows_are_needed_until_every_table_that_had_their_name_has_taken_them(fe
     assert taken_through(TableId("shop", "T"), planned, {}) == 0
     assert taken_through(TableId("shop", "unknown"), planned, applied) == 0
     excluded = {"tables": TableSettings(exclude=("shop.*",))}
-    feed.settings, asked = feed.settings.model_copy(update=excluded), feed.settings
+    feed.settings, given_settings = feed.settings.model_copy(update=excluded), feed.settings
     assert taken_through(TableId("shop", "t"), feed.apply().plan, applied) == at(92)
-    feed.settings = asked
+    feed.settings = given_settings
     broker(feed).send(0, ddl(at(93)), row(at(94), 1, 1), mark(at(95)))
     outcome = feed.apply()
     assert taken_through(TableId("shop", "t"), outcome.plan, feed.lake.applied()) == at(95)
@@ -197,5 +199,5 @@ def test_rows_above_the_checkpoint_stay_though_the_table_that_had_their_name_is_
     maintain_landing(feed.landing, lambda table: TableNeed(taken_through(table, planned, feed.lake.applied())), NOW)
     assert [split.low for split in feed.landing.landed().splits] == [at(64)]
     broker(feed).send(0, mark(at(65)))
-    assert [one.reason for one in feed.apply().tables] == ["", ""]
+    assert [table_outcome.reason for table_outcome in feed.apply().tables] == ["", ""]
     assert feed.lake.read(TableId("shop", "t")).column("v").to_pylist() == [2]

@@ -47,10 +47,10 @@ def expire(feed: TopicFeed, partition: int, before: int) -> None:
 
 def incomplete(feed: TopicFeed) -> dict[str, str]:
     """What is said of tables that lack rows, by the run and by what the lake keeps."""
-    found = {str(one.life.born_as): one.incomplete for one in feed.apply().tables}
+    incomplete_by_table = {str(table.life.born_as): table.incomplete for table in feed.apply().tables}
     kept = {str(life.born_as): state.gap is not None for life, state in feed.lake.applied().items()}
-    assert {name: bool(text) for name, text in found.items()} == kept
-    return {name: text for name, text in found.items() if text}
+    assert {name: bool(text) for name, text in incomplete_by_table.items()} == kept
+    return {name: text for name, text in incomplete_by_table.items() if text}
 
 
 def of_two_tables(feed: TopicFeed) -> None:
@@ -65,11 +65,14 @@ def test_tables_of_a_partition_whose_first_messages_expired_are_incomplete_and_n
     feed = feed_of()
     of_two_tables(feed)
     expire(feed, OWN, 4)
-    said = incomplete(feed)
-    assert said.keys() == {"shop.b"}
-    assert "cdc[1] began at offset 4 when it was first read: the 4 messages 0..3 had expired" in said["shop.b"]
-    assert "cdc-assets landing accept-loss cdc 1 0 3" in said["shop.b"]
-    assert "cdc-assets release --complete SCHEMA.TABLE" in said["shop.b"]
+    incomplete_by_table = incomplete(feed)
+    assert incomplete_by_table.keys() == {"shop.b"}
+    assert (
+        "cdc[1] began at offset 4 when it was first read: the 4 messages 0..3 had expired"
+        in incomplete_by_table["shop.b"]
+    )
+    assert "cdc-assets landing accept-loss cdc 1 0 3" in incomplete_by_table["shop.b"]
+    assert "cdc-assets release --complete SCHEMA.TABLE" in incomplete_by_table["shop.b"]
 
 
 def test_where_ddl_is_in_one_partition_only_what_expired_there_concerns_all_tables() -> None:
@@ -141,11 +144,11 @@ def test_that_a_table_may_be_missing_of_which_nothing_is_left_is_said_until_it_i
     expire(feed, OWN, 1)
     outcome = feed.apply()
     assert outcome.complete
-    (said,) = [one for one in outcome.findings if one.rule == "expired-unread"]
-    assert "a table that has no later ones is not known here" in said.sentence
-    assert said.detail == "cdc[1] 0..0"
+    (finding,) = [finding for finding in outcome.findings if finding.rule == "expired-unread"]
+    assert "a table that has no later ones is not known here" in finding.sentence
+    assert finding.detail == "cdc[1] 0..0"
     accept_loss(feed.landing, OffsetRange(Partition("cdc", OWN), 0, 1))
-    assert [one for one in feed.apply().findings if one.rule == "expired-unread"] == []
+    assert [finding for finding in feed.apply().findings if finding.rule == "expired-unread"] == []
 
 
 def test_a_partition_that_appears_later_with_its_first_messages_gone_makes_its_tables_incomplete() -> None:
@@ -210,8 +213,11 @@ def test_what_expires_after_it_was_read_makes_nothing_incomplete() -> None:
 
     class Forgetful(Broker):
         def ends(self, concerns: Any) -> Any:
-            found = super().ends(concerns)
-            return {one: LogEnds(2 if self.asked > 1 else end.low, end.high) for one, end in found.items()}
+            log_ends = super().ends(concerns)
+            return {
+                partition: LogEnds(2 if self.end_lookups > 1 else end.low, end.high)
+                for partition, end in log_ends.items()
+            }
 
     feed = TopicFeed.of(Forgetful(), sink_uri=URI, initial={})
     of_two_tables(feed)
@@ -245,7 +251,7 @@ def test_the_start_is_the_same_whoever_reads_and_however_often_it_commits(execut
     expire(feed, OTHER, 5)
     feed.landing.advance()
     starts = feed.landing.landed().starts
-    assert {(one.number, start.offset, start.least, start.later) for one, start in starts.items()} == {
+    assert {(partition.number, start.offset, start.least, start.later) for partition, start in starts.items()} == {
         (OWN, 3, 120, False),
         (OTHER, 5, 130, False),
     }
@@ -341,7 +347,7 @@ def test_a_changefeed_of_ydb_scans_its_table_into_all_partitions_or_the_table_is
 
 def canal_by_offset(feed: TopicFeed, *partitions: Sequence[bytes]) -> None:
     for number, messages in enumerate(partitions):
-        broker(feed).send(number, *(without_extension(one) for one in messages))
+        broker(feed).send(number, *(without_extension(message) for message in messages))
 
 
 def test_rows_by_offset_that_expired_in_another_partition_than_the_ddl_are_missing() -> None:
@@ -396,7 +402,7 @@ class WithDumps:
         return Pipeline(settings, source, topics.lake, topics.ledger, landing=topics.landing)
 
     def incomplete(self) -> set[str]:
-        return {str(one.life.born_as) for one in self.pipeline.apply().tables if one.incomplete}
+        return {str(table.life.born_as) for table in self.pipeline.apply().tables if table.incomplete}
 
 
 @pytest.mark.parametrize(
@@ -411,7 +417,7 @@ def test_a_dump_brings_what_expired_where_its_partition_reaches_back_to_it(
     expire(feed.topics, OTHER, 3)
     expire(feed.topics, OWN, 4)
     assert feed.incomplete() == lacking
-    assert any(one.rule == "expired-unread" for one in feed.pipeline.status().findings) == bool(lacking)
+    assert any(finding.rule == "expired-unread" for finding in feed.pipeline.status().findings) == bool(lacking)
 
 
 def test_a_table_that_lacks_rows_since_its_dump_is_built_anew_from_one_taken_later(tmp_path: Path) -> None:
@@ -423,7 +429,7 @@ def test_a_table_that_lacks_rows_since_its_dump_is_built_anew_from_one_taken_lat
     broker(feed.topics).send(OTHER, mark(170))
     feed.dump(155)
     assert feed.incomplete() == {"shop.b"}
-    (said,) = [one.incomplete for one in feed.pipeline.status().tables if one.incomplete]
-    assert f"Its rows are in {feed.uris[1]}: cdc-assets rebuild shop.b@101" in said
+    (sentence,) = [table.incomplete for table in feed.pipeline.status().tables if table.incomplete]
+    assert f"Its rows are in {feed.uris[1]}: cdc-assets rebuild shop.b@101" in sentence
     assert rebuild(feed.pipeline, MemoryRebuilds(feed.topics.lake), ["shop.b"], "the rebuild")
     assert feed.incomplete() == set()

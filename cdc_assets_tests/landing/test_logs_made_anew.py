@@ -226,17 +226,17 @@ def sink(tmp_path: Path) -> Sink:
 
 
 @pytest.mark.parametrize(
-    ("count", "said"),
+    ("count", "sentence"),
     [
         (2, "begins with another file than was landed .* holds 2 messages for the offsets 0..2"),
         (3, "has another message at offset 0 than was landed"),
         (9, "begins with another file than was landed .* holds 9 messages for the offsets 0..2"),
     ],
 )
-def test_a_file_that_a_new_topic_wrote_over_the_first_one_stops_the_feed(sink: Sink, count: int, said: str) -> None:
+def test_a_file_that_a_new_topic_wrote_over_the_first_one_stops_the_feed(sink: Sink, count: int, sentence: str) -> None:
     sink.write_at(0, *(ANEW * 3)[:count])
     for _ in range(2):
-        with pytest.raises(InputError, match=rf"cdc\[0\] {said}.*: the topic was created anew, or cut"):
+        with pytest.raises(InputError, match=rf"cdc\[0\] {sentence}.*: the topic was created anew, or cut"):
             sink.apply()
     assert rows_of(sink.feed) == [(1, 7), (2, 8)]
 
@@ -286,8 +286,8 @@ def test_a_topic_of_a_living_table_that_is_gone_keeps_the_fence_at_its_last_mark
     log.send(0, row(160, 2, 8), mark(170), topic="shop_t")
     hidden, log.lines = log.lines, [line for line in log.lines if line["topic"] != "shop_t"]
     log.send(0, row(165, 3, 9, "u"), mark(200), topic="shop_u")
-    (said,) = [one.sentence for one in feed.apply().findings if one.rule == "listing"]
-    assert "the fence stays at 150: shop_t[0] is not there any more, and what came to it behind its last" in said
+    (sentence,) = [finding.sentence for finding in feed.apply().findings if finding.rule == "listing"]
+    assert "the fence stays at 150: shop_t[0] is not there any more, and what came to it behind its last" in sentence
     assert feed.lake.read(TableId("shop", "u")).num_rows == 0
     declare_dead(feed.landing, Partition("shop_t", 0))
     assert feed.apply().findings == ()
@@ -295,7 +295,7 @@ def test_a_topic_of_a_living_table_that_is_gone_keeps_the_fence_at_its_last_mark
     with pytest.raises(BadSettings, match="waits for no partition"):
         declare_dead(feed.landing, Partition("shop_u", 0))
     log.lines = [*hidden, *(line for line in log.lines if line not in hidden)]
-    assert any("rebuild shop.t" in one.reason for one in feed.apply().tables)
+    assert any("rebuild shop.t" in table.reason for table in feed.apply().tables)
 
 
 def test_the_topic_of_a_dropped_table_may_go(tmp_path: Path) -> None:
@@ -318,13 +318,17 @@ def test_a_topic_by_offset_that_is_gone_is_told_of(tmp_path: Path) -> None:
     lines.change(0, 1, 1, 1000)
     lines.send(0, {"update": {"a": 1}, "key": [1], "ts": [1000, 1]}, other)
     feed = ydb.feed_of(lines, tmp_path, topics=[ydb.TOPIC, other])
-    said = [one.sentence for one in feed.apply().findings if one.rule == "listing"]
+    sentences = [finding.sentence for finding in feed.apply().findings if finding.rule == "listing"]
     lines.log.lines = [line for line in lines.log.lines if line["topic"] != other]
     lines.change(0, 1, 2, 1001)
-    (gone,) = [one.sentence for one in feed.apply().findings if one.rule == "listing" and one.sentence not in said]
+    (gone,) = [
+        finding.sentence
+        for finding in feed.apply().findings
+        if finding.rule == "listing" and finding.sentence not in sentences
+    ]
     assert gone.startswith(f"{other}[0] is not there any more: nothing comes to its tables")
     declare_dead(feed.landing, Partition(other, 0))
-    assert [one.sentence for one in feed.apply().findings if one.rule == "listing"] == said
+    assert [finding.sentence for finding in feed.apply().findings if finding.rule == "listing"] == sentences
 
 
 def test_the_topic_that_a_table_left_by_a_rename_keeps_the_fence_where_it_is_gone(tmp_path: Path) -> None:
@@ -339,5 +343,5 @@ def test_the_topic_that_a_table_left_by_a_rename_keeps_the_fence_where_it_is_gon
     rename = ddl(170, "RENAME TABLE `t` TO `u`", "u").replace(b'"CREATE"', b'"RENAME"')
     log.send(0, rename, mark(200), topic="shop_u")
     log.send(0, mark(200))
-    (said,) = [one.sentence for one in feed.apply().findings if one.rule == "listing"]
-    assert "the fence stays at 150: shop_t[0] is not there any more" in said
+    (sentence,) = [finding.sentence for finding in feed.apply().findings if finding.rule == "listing"]
+    assert "the fence stays at 150: shop_t[0] is not there any more" in sentence

@@ -24,7 +24,7 @@ def applied(*messages: bytes, **given: Any) -> tuple[TopicFeed, list[str]]:
     """Land and apply messages and a mark behind them; return the feed, and why tables are held."""
     feed = TopicFeed.of(Broker(), sink_uri=URI, **given)
     broker(feed).send(0, *messages, mark(900))
-    return feed, [one.reason for one in feed.apply().tables if one.reason]
+    return feed, [table.reason for table in feed.apply().tables if table.reason]
 
 
 SELECTORS = ["{matcher = ['shop.*'], columns = ['ID', 'v']}", "{matcher = ['*.T'], columns = ['*', '!n', '!sec*']}"]
@@ -90,7 +90,7 @@ def test_rows_that_changed_shortly_before_tidb_rewrote_their_column_are_approxim
         canal("INSERT", modified + 2, data=[{"id": "2", "v": "2"}]),
     )
     broker(feed).send(0, ddl(100), rows[0], alter, rows[1], mark(modified + 9))
-    assert [one.reason for one in feed.apply().tables if one.reason] == []
+    assert [table.reason for table in feed.apply().tables if table.reason] == []
     (life,) = feed.lake.tables
     report = feed.ledger.fidelity(feed.settings.name, life)
-    assert [one.column for one in report if "approximate in rows that changed" in one.rule] == expected
+    assert [fidelity.column for fidelity in report if "approximate in rows that changed" in fidelity.rule] == expected

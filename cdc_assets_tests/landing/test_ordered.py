@@ -23,11 +23,11 @@ URI = "kafka://127.0.0.1:9092/cdc?protocol=canal-json"
 
 def followed(places: list[tuple[str, str]], end: StreamEnd | None = None) -> tuple[list[bool], StreamEnd]:
     """Follow rows, each with its place and what makes it the same; return which of them had come before."""
-    end, found = end or StreamEnd(), []
+    end, repeats = end or StreamEnd(), []
     for at, same in places:
         end, repeated = follow(end, at, lambda same=same: same)  # type: ignore[misc]
-        found.append(repeated)
-    return found, end
+        repeats.append(repeated)
+    return repeats, end
 
 
 # --- what had come before ---------------------------------------------------------------------------------------------
@@ -71,8 +71,8 @@ def test_a_stream_that_is_sent_again_twice_from_its_newest_row_on_is_known_both_
 
 def test_a_delete_behind_a_replay_that_began_with_another_delete_is_new() -> None:
     sent = [("10", "a"), ("", "x"), ("15", "b"), ("20", "c")]
-    found, end = followed([*sent, *sent[1:], ("", "y"), ("20", "c"), ("", "y"), ("30", "d")])
-    assert found == [False] * 5 + [True] * 2 + [False] + [True] * 2 + [False]
+    repeats, end = followed([*sent, *sent[1:], ("", "y"), ("20", "c"), ("", "y"), ("30", "d")])
+    assert repeats == [False] * 5 + [True] * 2 + [False] + [True] * 2 + [False]
     assert end.newest == "30"
 
 
@@ -232,22 +232,22 @@ def test_a_long_backlog_with_a_ddl_is_landed_in_turns(feed: TopicFeed) -> None:
 
 
 def test_schemas_are_landed_once_and_a_process_asks_for_them_once() -> None:
-    topic = next(one for one in topics("avro") if one.case.name == "A_all_types")
-    feed, asked = TopicFeed.recording(topic), list[str]()
+    topic = next(topic for topic in topics("avro") if topic.case.name == "A_all_types")
+    feed, schema_ids = TopicFeed.recording(topic), list[str]()
 
     def registry(schema_id: str) -> str | None:
-        asked.append(schema_id)
+        schema_ids.append(schema_id)
         return topic.registry.get(schema_id)
 
     feed.landing = feed.landed_in(registry=registry)
     feed.send(len(topic.lines) // 2)
     feed.apply()
     feed.send()
-    first, feed.landing = set(asked), feed.landed_in(registry=registry)
-    assert len(asked) == len(first)
+    first, feed.landing = set(schema_ids), feed.landed_in(registry=registry)
+    assert len(schema_ids) == len(first)
     feed.apply()
-    assert len(asked[len(first) :]) == len(set(asked[len(first) :]))
-    assert set(feed.landing.landed().registered) == set(asked)
+    assert len(schema_ids[len(first) :]) == len(set(schema_ids[len(first) :]))
+    assert set(feed.landing.landed().registered) == set(schema_ids)
     feed.landing = feed.landed_in(registry=lambda _: None)
     feed.lake = MemoryLake()
     feed.apply()
@@ -255,7 +255,7 @@ def test_schemas_are_landed_once_and_a_process_asks_for_them_once() -> None:
 
 
 def test_a_registry_that_is_down_stops_what_is_unknown_and_nothing_else() -> None:
-    topic = next(one for one in topics("avro") if one.case.name == "A_all_types")
+    topic = next(topic for topic in topics("avro") if topic.case.name == "A_all_types")
     feed = TopicFeed.recording(topic)
     feed.send(len(topic.lines) - 5)
     feed.apply()
@@ -275,7 +275,7 @@ def test_a_registry_that_is_down_stops_what_is_unknown_and_nothing_else() -> Non
 
 
 def test_a_message_of_a_schema_that_the_registry_lacks_is_kept_and_named() -> None:
-    topic = next(one for one in topics("avro") if one.case.name == "A_all_types")
+    topic = next(topic for topic in topics("avro") if topic.case.name == "A_all_types")
     feed = TopicFeed.recording(topic)
     (lost,) = [name for name, text in topic.registry.items() if name == max(topic.registry, key=int)]
     feed.landing = feed.landed_in(registry=lambda name: None if name == lost else topic.registry[name])

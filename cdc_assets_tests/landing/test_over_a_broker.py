@@ -19,7 +19,7 @@ from cdc_assets_tests.topic_feed import TopicFeed
 from cdc_assets_tests.topics import Topic, recorded_messages, topics
 
 CHOSEN = {"H_bank/craft", "F_names/canal-json", "C_ddl_tables/open-protocol", "E_partitions/simple"}
-RECORDED = [one for one in topics("craft", "canal-json", "open-protocol", "simple") if str(one) in CHOSEN]
+RECORDED = [topic for topic in topics("craft", "canal-json", "open-protocol", "simple") if str(topic) in CHOSEN]
 
 
 @dataclass
@@ -34,7 +34,7 @@ class BrokerFeed:
 
     def __post_init__(self) -> None:
         messages = recorded_messages(self.recorded)
-        self.broker.create(self.name, 1 + max(one["partition"] for one in messages))
+        self.broker.create(self.name, 1 + max(message["partition"] for message in messages))
         uri = f"kafka://{self.broker.address}/{self.name}?{self.recorded.recorded['sink_uri_params']}"
         self.feed = TopicFeed.recording(self.recorded, sink_uri=uri)
         self.feed.log = self.log  # type: ignore[assignment]  # the real one
@@ -46,8 +46,8 @@ class BrokerFeed:
     def send(self, until: int | None = None) -> None:
         messages = recorded_messages(self.recorded)[self.sent : until]
         producer = self.broker.producer()
-        for one in messages:
-            write(producer, self.name, one["partition"], one["key"], one["value"], one["timestamp_ms"])
+        for message in messages:
+            write(producer, self.name, message["partition"], message["key"], message["value"], message["timestamp_ms"])
         assert producer.flush(60) == 0
         self.sent += len(messages)
 
@@ -84,7 +84,7 @@ def test_a_topic_on_a_broker_is_the_source_at_its_checkpoints(
     assert held.feed.landing.behind() == 0
 
 
-BANK = next((one for one in RECORDED if str(one) == "H_bank/craft"), None)
+BANK = next((recording for recording in RECORDED if str(recording) == "H_bank/craft"), None)
 with_the_bank = pytest.mark.skipif(BANK is None, reason="the recorded topics are not beside this clone")
 
 
@@ -122,22 +122,22 @@ def test_the_fence_is_a_mark_behind_which_the_ends_were_asked_again(
     held = play(BANK)
     half = len(BANK.lines) // 2
     held.send(half)
-    asked: list[Ends] = []
+    asked_ends: list[Ends] = []
     ends = KafkaLog.ends
 
     def watched(log: KafkaLog, concerns: Callable[[str], bool]) -> Ends:
-        if len(asked) == 1:
+        if len(asked_ends) == 1:
             held.send()
-        asked.append(ends(log, concerns))
-        return asked[-1]
+        asked_ends.append(ends(log, concerns))
+        return asked_ends[-1]
 
     monkeypatch.setattr(KafkaLog, "ends", watched)
     held.feed.landing.advance()
     landed = held.feed.landing.landed()
-    assert landed.next == {partition: end.high for partition, end in asked[1].items()}
-    said = [one for one in BANK.spoken.to_pylist() if one["kind"] == Kind.RESOLVED.value]
-    assert landed.proven == max(one["commit_ts"] for one in said if one["message"] < half)
-    assert max(landed.marks.values()) == max(one["commit_ts"] for one in said) > landed.proven
+    assert landed.next == {partition: end.high for partition, end in asked_ends[1].items()}
+    messages = [message for message in BANK.spoken.to_pylist() if message["kind"] == Kind.RESOLVED.value]
+    assert landed.proven == max(message["commit_ts"] for message in messages if message["message"] < half)
+    assert max(landed.marks.values()) == max(message["commit_ts"] for message in messages) > landed.proven
     assert stopped(held.feed) == []
     assert held.feed.differences() == []
 
@@ -168,14 +168,14 @@ def test_tables_of_a_partition_that_had_lost_messages_before_the_first_landing_a
     recorded = TopicFeed.recording(BANK)
     recorded.send()
     recorded.landing.advance()
-    elsewhere = {str(one.table) for one in recorded.landing.landed().splits if one.partition.number != 1}
+    elsewhere = {str(split.table) for split in recorded.landing.landed().splits if split.partition.number != 1}
     assert elsewhere
     held = play(BANK)
     held.send()
     broker.expire(held.name, 1, 40)
     feed = TopicFeed.recording(BANK, sink_uri=held.feed.settings.uri + "?protocol=craft", initial={})
     feed.log = held.log  # type: ignore[assignment]  # the real one
-    lacking = {str(one.name): one.incomplete for one in feed.apply().tables if one.incomplete}
+    lacking = {str(table.name): table.incomplete for table in feed.apply().tables if table.incomplete}
     assert {"bank.accounts", "bank.savings"} <= lacking.keys()
     assert not lacking.keys() & elsewhere
     assert all(f"{held.name}[1] began at offset 40 when it was first read" in text for text in lacking.values())
@@ -207,8 +207,10 @@ def test_a_transactional_writer_loses_nothing(play: Callable[[Topic], BrokerFeed
             if number % 2 and not last:
                 continue
             producer.begin_transaction()
-            for one in messages[start : start + 400]:
-                write(producer, held.name, one["partition"], one["key"], one["value"], one["timestamp_ms"])
+            for message in messages[start : start + 400]:
+                write(
+                    producer, held.name, message["partition"], message["key"], message["value"], message["timestamp_ms"]
+                )
             producer.flush(30)
             (producer.commit_transaction if last else producer.abort_transaction)(30)
     while any(end.high < end.written for end in held.feed.landing.ends().values()):

@@ -32,7 +32,7 @@ def field(column: str, kind: str, *, optional: bool = True, **more: Any) -> Mapp
         ({"type": "boolean"}, False, True),
         ({"type": "int32", "name": "io.debezium.time.Date"}, 0, 19000),
     ],
-    ids=lambda one: None,
+    ids=lambda _: None,
 )
 def test_an_update_with_the_columns_of_another_index_before_it_deletes_no_other_row(
     kind: Mapping[str, Any], zero: Any, other: Any
@@ -103,7 +103,9 @@ def test_without_schema_blocks_the_type_of_such_a_column_comes_from_the_setting_
     if is_stated:
         assert plans(stream) == [(1, 1, "a"), (1, 2, "c")]
     else:
-        assert any("site" in one for one in (*outcome.problems.values(), *(one.reason for one in outcome.tables)))
+        assert any(
+            "site" in reason for reason in (*outcome.problems.values(), *(table.reason for table in outcome.tables))
+        )
 
 
 def test_a_key_column_that_rows_of_mariadb_lack_comes_from_the_key_of_their_message() -> None:
@@ -186,7 +188,7 @@ def test_a_null_that_may_stand_for_a_long_value_is_counted_where_its_type_has_no
     assert stream.applied() == []
     assert [row["n"] for row in stream.rows.values()] == [2, 2]
     (life,) = stream.feed.lake.applied()
-    (notes,) = [one.notes for one in stream.feed.ledger.fidelity("c", life) if one.column == "v"]
+    (notes,) = [fidelity.notes for fidelity in stream.feed.ledger.fidelity("c", life) if fidelity.column == "v"]
     assert notes == ({MAYBE_UNCHANGED: 1} if is_counted and mode != "fail" else {})
 
 
@@ -226,7 +228,7 @@ def _scaled(scale: int, digits: int) -> Mapping[str, Any]:
             f'["{"7" * 994}.777"]',
         ),
     ],
-    ids=lambda one: None,
+    ids=lambda _: None,
 )
 def test_all_digits_of_a_numeric_are_kept(column: Mapping[str, Any], value: Any, expected: str) -> None:
     stream = Stream(ID, column)

@@ -34,7 +34,7 @@ def of_server(value: Any) -> str:
 def of_log(value: Any) -> str:
     """Print a document as the connector does that reads it in the log: in Java, without spaces."""
     if isinstance(value, dict):
-        return "{" + ",".join(f"{json.dumps(name)}:{of_log(one)}" for name, one in value.items()) + "}"
+        return "{" + ",".join(f"{json.dumps(name)}:{of_log(value)}" for name, value in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(of_log, value)) + "]"
     if isinstance(value, float):
@@ -79,8 +79,8 @@ def document(random: Random, depth: int = 0) -> Any:
 def test_a_document_has_one_form_however_it_is_printed_and_others_have_other_forms(seed: int) -> None:
     random = Random(seed)
     some = [document(random) for _ in range(200)]
-    forms = {of_server(one): json_form(of_server(one)) for one in some}
-    assert [json_form(of_log(one)) for one in some] == [forms[of_server(one)] for one in some]
+    forms = {of_server(value): json_form(of_server(value)) for value in some}
+    assert [json_form(of_log(value)) for value in some] == [forms[of_server(value)] for value in some]
     assert len(set(forms.values())) == len(forms)
 
 

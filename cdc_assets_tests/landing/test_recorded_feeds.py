@@ -21,7 +21,7 @@ from cdc_assets_tests.topics import Topic, topics
 TOPICS = topics("craft", "open-protocol", "canal-json", "canal-json-compat", "simple", "simple-avro", "debezium")
 BY_OFFSET = (
     *topics("canal-json-noext"),
-    *(one for one in topics("avro") if str(one) in {"A_all_types/avro", "H_bank/avro"}),
+    *(topic for topic in topics("avro") if str(topic) in {"A_all_types/avro", "H_bank/avro"}),
 )
 WITHOUT_KEYS = {"D_keys/canal-json-noext"}
 """Rows of a millisecond that come again alone look like new ones: tables without a key hold, if they can."""
@@ -37,7 +37,9 @@ REFUSED = {"cols.conv"}
 
 def some_often(topics: Iterable[Topic], often: Iterable[str]) -> list[Any]:
     """All of them now and then, a few at every change."""
-    return [pytest.param(one, marks=() if str(one) in often else pytest.mark.soak, id=str(one)) for one in topics]
+    return [
+        pytest.param(topic, marks=() if str(topic) in often else pytest.mark.soak, id=str(topic)) for topic in topics
+    ]
 
 
 @pytest.mark.parametrize("topic", some_often(TOPICS, OFTEN))
@@ -49,7 +51,7 @@ def test_a_topic_that_is_there_at_once_ends_equal_to_the_source(topic: Topic) ->
 
 
 def test_a_table_that_comes_back_without_a_ddl_begins_anew_and_lacks_its_rows_from_before() -> None:
-    (topic,) = (one for one in topics("debezium") if str(one) == "C_ddl_tables/debezium")
+    (topic,) = (topic for topic in topics("debezium") if str(topic) == "C_ddl_tables/debezium")
     feed = TopicFeed.recording(topic, initial={})
     feed.send()
     lives = {(str(table.name), table.state): table for table in feed.apply().tables if str(table.name) == "db1.rec"}
@@ -96,7 +98,7 @@ def test_what_is_sent_again_after_a_restart_takes_no_table_back(topic: Topic) ->
 @pytest.mark.parametrize("name", ["B_ddl_columns/avro", "C_ddl_tables/avro", "E_partitions/avro"])
 def test_ddl_in_the_order_of_the_source_ends_equal(name: str) -> None:
     """Renames of one statement happen at once, and a delete without commit-ts comes after the DDL before it."""
-    (topic,) = (one for one in topics("avro") if str(one) == name)
+    (topic,) = (topic for topic in topics("avro") if str(topic) == name)
     feed = TopicFeed.recording(topic, accept_unordered=True)
     feed.send()
     assert _stopped(feed.apply()) == []
@@ -104,7 +106,7 @@ def test_ddl_in_the_order_of_the_source_ends_equal(name: str) -> None:
 
 
 def test_a_statement_of_which_one_part_was_landed_before_is_held() -> None:
-    (topic,) = (one for one in topics("avro") if str(one) == "C_ddl_tables/avro")
+    (topic,) = (topic for topic in topics("avro") if str(topic) == "C_ddl_tables/avro")
     feed = TopicFeed.recording(topic, accept_unordered=True)
     swap = next(
         number for number, line in enumerate(topic.spoken.column("query").to_pylist()) if "tmp_swap" in str(line)

@@ -32,10 +32,10 @@ def test_tables_equal_those_of_the_server_at_each_mark(
     for mark in (recording_marks := marks(RECORDED / case)):
         send_until(mark["lines"][connector])
         outcome = feed.apply()
-        stopped = {str(one.name) for one in outcome.tables if one.reason}
+        stopped = {str(table.name) for table in outcome.tables if table.reason}
         assert stopped <= held
         assert not outcome.problems
-        assert not [one for one in outcome.tables if one.gap]
+        assert not [table for table in outcome.tables if table.gap]
         names, differences = {str(name) for name in feed.lake.names()}, []
         for name, table in mark["tables"].items():
             if connector == "all" or name in names:

@@ -36,8 +36,8 @@ def row(place: int, table: str, op: str, n: int, v: int) -> tuple[str, dict[str,
 
 
 def send(log: MemoryLog, messages: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    for topic, one in messages:
-        key, value = one.get("key"), {name: part for name, part in one.items() if name != "key"}
+    for topic, message in messages:
+        key, value = message.get("key"), {name: part for name, part in message.items() if name != "key"}
         texts = [
             None if held is None else base64.b64encode(json.dumps(held).encode()).decode() for held in (key, value)
         ]
@@ -74,7 +74,7 @@ def in_one_record(a: str, b: str, tmp: str) -> list[tuple[str, dict[str, Any]]]:
 
 def tables(feed: TopicFeed) -> dict[str, list[tuple[int, int]]]:
     return {
-        str(name): sorted((one["n"], one["v"]) for one in feed.lake.read(name).to_pylist())
+        str(name): sorted((lake_row["n"], lake_row["v"]) for lake_row in feed.lake.read(name).to_pylist())
         for name in feed.lake.names()
     }
 
@@ -101,7 +101,7 @@ def test_tables_that_exchange_their_names_in_one_statement_keep_their_rows(names
             if part:
                 send(log, part)
                 feed.apply()
-        assert [one.reason for one in feed.apply().tables if one.reason] == [], cut
+        assert [table.reason for table in feed.apply().tables if table.reason] == [], cut
         assert tables(feed) == expected, cut
 
 
@@ -111,7 +111,7 @@ def applied(*parts: Sequence[tuple[str, Mapping[str, Any]]]) -> TopicFeed:
     feed = TopicFeed.of(log, sink_uri="kafka://127.0.0.1:9092/px?protocol=debezium-json", name="c")
     for part in parts:
         send(log, part)
-        assert [one.reason for one in feed.apply().tables if one.reason] == []
+        assert [table.reason for table in feed.apply().tables if table.reason] == []
     return feed
 
 
@@ -147,7 +147,7 @@ def test_a_statement_that_renames_a_table_and_alters_it_does_both(text: str) -> 
         ]
     )
     assert tables(feed) == {"d.b": [(1, 10), (2, 20)]}
-    assert sorted(one["q"] for one in feed.lake.read(TableId("d", "b")).to_pylist()) == [3, 4]
+    assert sorted(lake_row["q"] for lake_row in feed.lake.read(TableId("d", "b")).to_pylist()) == [3, 4]
 
 
 def test_rows_of_create_table_as_select_stand_where_their_statement_does_and_follow_it() -> None:
@@ -196,7 +196,7 @@ def test_a_create_table_that_makes_nothing_changes_nothing(text: str) -> None:
 def of_schema(schema: str, message: tuple[str, dict[str, Any]]) -> tuple[str, dict[str, Any]]:
     """Return a message as of another database than `d`."""
     topic, value = message
-    changed = [{**one, "id": one["id"].replace('"d"', f'"{schema}"')} for one in value.get("tableChanges", ())]
+    changed = [{**change, "id": change["id"].replace('"d"', f'"{schema}"')} for change in value.get("tableChanges", ())]
     named = {"databaseName": schema, "tableChanges": changed} if "ddl" in value else {}
     return topic.replace("px.d.", f"px.{schema}."), {**value, **named, "source": {**value["source"], "db": schema}}
 
@@ -210,13 +210,13 @@ def test_a_rename_out_of_a_database_that_it_does_not_name_holds_all_tables_of_th
     send(
         log,
         [
-            *(of_schema(one, ddl(place, created, "b", ["b"])) for place, one in enumerate(("d", "e"), 1)),
-            *(of_schema(one, row(place, "b", "c", 1, place)) for place, one in enumerate(("d", "e"), 3)),
+            *(of_schema(schema, ddl(place, created, "b", ["b"])) for place, schema in enumerate(("d", "e"), 1)),
+            *(of_schema(schema, row(place, "b", "c", 1, place)) for place, schema in enumerate(("d", "e"), 3)),
             of_schema("f", ddl(5, "RENAME TABLE b TO f.b", "b", ["b"])),
             of_schema("f", row(6, "b", "c", 2, 20)),
         ],
     )
-    held = {str(one.name): one.reason for one in feed.apply().tables if one.reason}
+    held = {str(table.name): table.reason for table in feed.apply().tables if table.reason}
     assert held.keys() == {"d.b", "e.b", "f.b"}
     assert "may rename any of d.b, e.b" in held["e.b"]
     life = next(life for life in feed.lake.applied() if str(life.born_as) == "d.b")
@@ -224,7 +224,7 @@ def test_a_rename_out_of_a_database_that_it_does_not_name_holds_all_tables_of_th
         event.at for event in feed.pipeline().planner.plan()[1].history.lives[life].events if isinstance(event, Held)
     )
     feed.lake.decided[life, at] = Release(life, at, "skip")
-    assert [one.reason for one in feed.apply().tables if one.reason] == []
+    assert [table.reason for table in feed.apply().tables if table.reason] == []
     assert tables(feed) == {"d.b": [(1, 3)], "f.b": [(1, 4), (2, 20)]}
 
 
@@ -254,6 +254,6 @@ def test_a_row_under_a_name_that_a_rename_took_away_holds_the_table(cut: int) ->
     held = list[str]()
     for part in (messages[:cut], messages[cut:]):
         send(log, part)
-        held = [one.reason for one in feed.apply().tables if one.reason]
+        held = [table.reason for table in feed.apply().tables if table.reason]
     assert len(held) == 1
     assert "a row of d.a came at" in held[0]

@@ -117,7 +117,7 @@ def test_a_connectors_table_is_equal_and_a_rebuild_is_refused_or_right(seed: int
             source.send_again(log)
         source.send(log)
         outcome = feed.apply()
-        assert [one.reason for one in outcome.tables if one.reason] == []
+        assert [table.reason for table in outcome.tables if table.reason] == []
         if TABLE in feed.lake.names():
             assert held(feed, source) == source.rows
             maintained(feed)
@@ -184,7 +184,7 @@ def test_a_held_table_keeps_all_its_rows(
 ) -> None:
     landed_in_turns(feed, range(60, 63))
     outcome = hold(feed)
-    assert [one.state.value for one in outcome.tables] == ["held"]
+    assert [table.state.value for table in outcome.tables] == ["held"]
     assert HELD in kept(feed, retention)
     assert maintained(feed, retention).rows_expired == 0
 

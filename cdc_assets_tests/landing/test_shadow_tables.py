@@ -115,14 +115,14 @@ def fed(messages: Sequence[Message], uri: str = LEFT_OUT, cut: int | None = None
 
 
 def rows(feed: TopicFeed, name: str = "t") -> list[dict[str, Any]]:
-    found = feed.lake.read(TableId("d", name)).to_pylist()
+    lake_rows = feed.lake.read(TableId("d", name)).to_pylist()
     return sorted(
-        ({k: v for k, v in row.items() if not k.startswith("_cdc")} for row in found), key=lambda row: row["n"]
+        ({k: v for k, v in row.items() if not k.startswith("_cdc")} for row in lake_rows), key=lambda row: row["n"]
     )
 
 
 def held(outcome: Outcome) -> dict[str, str]:
-    return {str(one.name): one.reason for one in outcome.tables if one.reason}
+    return {str(table.name): table.reason for table in outcome.tables if table.reason}
 
 
 ALTERS: Mapping[str, tuple[str, Mapping[str, Any], Sequence[Mapping[str, Any]]]] = {
@@ -287,9 +287,14 @@ def test_each_way_out_of_half_a_rename_can_be_taken(release: tuple[str, str], ex
 
 def release_all(feed: TopicFeed, way: str, text: str = "") -> Outcome:
     history = feed.pipeline().planner.plan()[1].history
-    (found,) = [(life, event) for life, one in history.lives.items() for event in one.events if isinstance(event, Held)]
-    life, event = found
-    assert any(f"--{way}" in one for one in event.ways)
+    (held_event,) = [
+        (life, event)
+        for life, table_history in history.lives.items()
+        for event in table_history.events
+        if isinstance(event, Held)
+    ]
+    life, event = held_event
+    assert any(f"--{way}" in way_out for way_out in event.ways)
     feed.lake.decided[life, event.at] = Release(life, event.at, way, text)
     return feed.apply()
 
@@ -323,7 +328,7 @@ def exchange(unseen: Sequence[str]) -> Binlog:
 def test_a_table_that_the_connector_leaves_out_is_incomplete_under_a_name_that_it_captures(uri: str) -> None:
     feed, outcome = fed(exchange(["other"]).messages, uri)
     assert held(outcome) == {}
-    gaps = {str(one.name): one.gap and one.gap.filling.lack for one in outcome.tables}
+    gaps = {str(table.name): table.gap and table.gap.filling.lack for table in outcome.tables}
     assert gaps == {"d.gone": None, "d.t": Lack.LEFT_OUT}
     assert [tuple(row.values()) for row in rows(feed, "gone")] == ROWS[:2]
 
@@ -337,7 +342,7 @@ def test_a_copy_of_which_only_some_rows_came_is_incomplete_under_the_table_s_nam
     log.renames(("t", "_t_del"), ("_t_gho", "t"))
     _, outcome = fed(log.messages)
     assert held(outcome) == {}
-    assert {str(one.name): one.gap and one.gap.filling.lack for one in outcome.tables}["d.t"] is Lack.LEFT_OUT
+    assert {str(table.name): table.gap and table.gap.filling.lack for table in outcome.tables}["d.t"] is Lack.LEFT_OUT
 
 
 def test_rows_behind_a_rename_from_a_table_that_nobody_knows_are_told(tmp_path: Path) -> None:
@@ -354,7 +359,7 @@ def test_rows_behind_a_rename_from_a_table_that_nobody_knows_are_told(tmp_path: 
     described = TopicFeed.of(feed.log, sink_uri=LEFT_OUT, name="c", initial={}, schemas=str(schemas))
     outcome = described.apply()
     assert (held(outcome), outcome.problems) == ({}, {})
-    assert {str(one.name) for one in outcome.tables if one.gap} == {"d.t"}
+    assert {str(table.name) for table in outcome.tables if table.gap} == {"d.t"}
     assert [tuple(row.values()) for row in rows(described)] == [(5, "e", 50)]
 
 
@@ -369,9 +374,9 @@ def test_a_former_table_that_a_tool_brings_back_is_told_where_rows_follow() -> N
 
 def test_without_the_connector_s_lists_a_table_without_rows_that_takes_a_name_is_incomplete() -> None:
     _, outcome = fed(exchange(["other"]).messages, URI)
-    assert {str(one.name): one.gap and one.gap.filling.lack for one in outcome.tables}["d.t"] is Lack.LEFT_OUT
-    (said,) = [one.incomplete for one in outcome.tables if one.gap]
-    assert "d.other" in said
+    assert {str(table.name): table.gap and table.gap.filling.lack for table in outcome.tables}["d.t"] is Lack.LEFT_OUT
+    (sentence,) = [table.incomplete for table in outcome.tables if table.gap]
+    assert "d.other" in sentence
     known, outcome = fed(exchange(["other"]).messages, f"{URI}&connector.class=MySqlConnector")
     assert outcome.complete
     assert [tuple(row.values()) for row in rows(known)] == [(8, "h", 80)]
@@ -412,11 +417,13 @@ def test_recorded_changes_lead_to_the_source_s_tables(connector: str, with_lists
         send_until(mark["lines"][connector])
         outcome = feed.apply()
         assert held(outcome) == {}
-        assert {str(one.name) for one in outcome.tables if one.gap} <= {"shop.beat"}  # its one row is the first of all
+        assert {str(table.name) for table in outcome.tables if table.gap} <= {
+            "shop.beat"
+        }  # its one row is the first of all
         for name, table in mark["tables"].items():
             if connector == "every" or not name.startswith("shop._"):
-                found = feed.lake.read(TableId(*name.split("."))).to_pylist()
-                values = [[plain(row[column]) for column in table["columns"]] for row in found]
+                lake_rows = feed.lake.read(TableId(*name.split("."))).to_pylist()
+                values = [[plain(row[column]) for column in table["columns"]] for row in lake_rows]
                 assert sorted(values) == sorted(table["rows"]), (name, mark["lines"])
 
 

@@ -72,27 +72,35 @@ class Tasks:
 
 def rows_of(store: MemoryStore) -> list[str]:
     """All rows in order: of files nothing is told but what is in them."""
-    found = [(row["topic"], row["partition"], row["offset"], str(row["table"]), repr(row))
-             for name in store.state.rows for group in store.files[name] for row in group.to_pylist()]  # fmt: skip
-    return [text for *_, text in sorted(found)]
+    row_texts = [
+        (row["topic"], row["partition"], row["offset"], str(row["table"]), repr(row))
+        for name in store.state.rows
+        for group in store.files[name]
+        for row in group.to_pylist()
+    ]
+    return [text for *_, text in sorted(row_texts)]
 
 
 def state_of(feed: TopicFeed) -> dict[str, Any]:
     """What is landed of the log, and not where splits are cut: they are where a task begins."""
     landed = landed_in(feed.store)
-    found = {one.name: getattr(landed, one.name) for one in fields(Landed) if one.name not in ("identity", "landed_ms")}
+    state_fields = {
+        state_field.name: getattr(landed, state_field.name)
+        for state_field in fields(Landed)
+        if state_field.name not in ("identity", "landed_ms")
+    }
     splits = defaultdict[Any, list[LandedSplit]](list)
     for split in landed.splits:
         splits[split.table, split.partition].append(split)
     whole = {
         place: (
-            min(one.first for one in some), max(one.last for one in some), min(one.low for one in some),
-            max(one.high for one in some), sum(one.rows for one in some), sum(one.size for one in some),
-            max(one.written_ms for one in some),
+            min(split.first for split in some), max(split.last for split in some), min(split.low for split in some),
+            max(split.high for split in some), sum(split.rows for split in some), sum(split.size for split in some),
+            max(split.written_ms for split in some),
         )
         for place, some in splits.items()
     }  # fmt: skip
-    return {**found, "splits": whole}
+    return {**state_fields, "splits": whole}
 
 
 def both(topic: Topic, proves_ends: bool = True) -> tuple[TopicFeed, TopicFeed, Tasks]:
@@ -108,8 +116,8 @@ def differing(here: TopicFeed, there: TopicFeed, lines: Sequence[Line]) -> list[
     for feed in (here, there):
         feed.send(lines=lines)
         feed.landing.advance()
-    one, other = state_of(here), state_of(there)
-    return [name for name in one if one[name] != other[name]] + (
+    state, other = state_of(here), state_of(there)
+    return [name for name in state if state[name] != other[name]] + (
         ["rows"] if rows_of(here.store) != rows_of(there.store) else []
     )
 
@@ -145,7 +153,7 @@ RANGES = st.dictionaries(st.integers(0, 30), st.integers(1, 1000), max_size=12)
 def test_ranges_are_divided_into_shares_of_about_as_many_messages(sizes: dict[int, int], count: int) -> None:
     ranges = [OffsetRange(Partition("cdc", number), 5, 5 + size) for number, size in sizes.items()]
     shares = divided(ranges, count)
-    assert sorted(one for share in shares for one in share) == sorted(ranges)
+    assert sorted(number_range for share in shares for number_range in share) == sorted(ranges)
     assert all(list(share) == sorted(share) for share in shares)
     assert len(shares) == min(count, len(ranges))
     loads = [sum(map(len, share)) for share in shares]
@@ -170,9 +178,9 @@ def sent(feeds: Sequence[TopicFeed], *lines: tuple[Any, ...], topic: str = "cdc"
         with suppress(MetadataMissing):
             feed.apply()
     here, there = feeds
-    one, other = state_of(here), state_of(there)
-    found = [name for name in one if one[name] != other[name]]
-    return found if rows_of(here.store) == rows_of(there.store) else [*found, "rows"]
+    state, other = state_of(here), state_of(there)
+    differing_fields = [name for name in state if state[name] != other[name]]
+    return differing_fields if rows_of(here.store) == rows_of(there.store) else [*differing_fields, "rows"]
 
 
 def test_a_table_that_comes_back_is_seen_where_its_drop_was_in_another_partition() -> None:
@@ -182,29 +190,33 @@ def test_a_table_that_comes_back_is_seen_where_its_drop_was_in_another_partition
     columnless = canal("DELETE", 160, data=[{"id": "1"}], mysqlType={})
     later = (1, row(110, 2, 2), row(120, 3, 3), row(105, 4, 4), columnless, back, more)
     assert sent(feeds, (0, ddl(100), row(101, 1, 1), ddl(150, drop)), later, (0, mark(200))) == []
-    shown = [one.position for one in feeds[1].landing.landed().events if one.kind is EventKind.SCHEMA]
+    shown = [event.position for event in feeds[1].landing.landed().events if event.kind is EventKind.SCHEMA]
     assert shown == [101, 170]
 
 
 def test_what_batches_show_of_known_tables_is_one_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, take_result = list[RangeResult](), LandingBatch.take_result
+    range_results, take_result = list[RangeResult](), LandingBatch.take_result
 
-    def watched(self: LandingBatch, one: RangeResult, again: Any) -> None:
-        found.append(one)
-        take_result(self, one, again)
+    def watched(self: LandingBatch, range_result: RangeResult, again: Any) -> None:
+        range_results.append(range_result)
+        take_result(self, range_result, again)
 
     monkeypatch.setattr(LandingBatch, "take_result", watched)
     feeds = both_of()
     lines = [(number, *(row(101 + at, at, at) for at in range(40))) for number in range(3)]
     assert sent(feeds, (0, ddl(100)), *lines, (0, mark(500))) == []
-    assert {one.wanted.partition.number: len(one.notes) for one in found} == {0: 2, 1: 2, 2: 2}
+    assert {range_result.wanted.partition.number: len(range_result.notes) for range_result in range_results} == {
+        0: 2,
+        1: 2,
+        2: 2,
+    }
 
 
 def test_a_ddl_of_all_partitions_is_landed_once() -> None:
     feeds = both_of()
     add = ddl(130, "ALTER TABLE `shop`.`t` ADD COLUMN w INT")
     assert sent(feeds, (0, ddl(100), row(101, 1, 1), add), (1, ddl(100), row(102, 2, 2), add, mark(200))) == []
-    kinds = Counter(one.kind for one in feeds[1].landing.landed().events)
+    kinds = Counter(event.kind for event in feeds[1].landing.landed().events)
     assert kinds[EventKind.DDL] == 2
 
 
@@ -228,7 +240,7 @@ def test_a_topic_that_is_found_late_is_late_to_its_end_however_often_it_is_commi
     broker(feed).send(0, *many, row(190, 1, 1, "u"), topic="more")
     assert feed.landing.advance().commits > 2
     held = feed.landing.landed().open_late
-    assert {(str(one.table), one.position) for one in held} == {("shop.t", 109), ("shop.u", 189)}
+    assert {(str(event.table), event.position) for event in held} == {("shop.t", 109), ("shop.u", 189)}
 
 
 def killed() -> LandingBatch:
@@ -249,11 +261,11 @@ def test_a_topic_that_is_found_late_is_late_to_its_end_though_another_run_lands_
         patch.setattr(feed.landing, "_begin", killed)  # behind the first commit
         with pytest.raises(Killed):
             feed.landing.advance()
-    assert [str(one.table) for one in feed.landing.landed().open_late] == ["shop.t"]
+    assert [str(event.table) for event in feed.landing.landed().open_late] == ["shop.t"]
     feed.landing = feed.landed_in()
     feed.landing.advance()
     landed = feed.landing.landed()
-    assert {(str(one.table), one.position) for one in landed.open_late} == {("shop.t", 109), ("shop.u", 189)}
+    assert {(str(event.table), event.position) for event in landed.open_late} == {("shop.t", 109), ("shop.u", 189)}
     assert not landed.unawaited
 
 
@@ -261,7 +273,7 @@ def test_messages_that_cannot_be_read_keep_the_mark_before_them() -> None:
     feeds = both_of()
     assert sent(feeds, (0, ddl(100), mark(110), b"?", mark(120), b"!", mark(140))) == []
     bad = feeds[1].landing.landed().open_bad
-    assert [one.position for one in bad] == [110, 120]
+    assert [message.position for message in bad] == [110, 120]
 
 
 def test_a_ddl_that_names_no_table_keeps_the_mark_that_its_task_had_seen() -> None:
@@ -272,7 +284,7 @@ def test_a_ddl_that_names_no_table_keeps_the_mark_that_its_task_had_seen() -> No
         RangeResult(OffsetRange(place, 0, 5), ((120, event),), PartitionState(140)),
         lambda *_: (),
     )
-    assert [(one.kind, one.position) for one in batch.events] == [(EventKind.BAD, 120)]
+    assert [(event.kind, event.position) for event in batch.events] == [(EventKind.BAD, 120)]
     assert batch.reader.marks == {place: 140}
 
 
@@ -283,7 +295,7 @@ def test_schemas_that_several_tasks_had_from_the_registry_are_landed_once() -> N
         place = Partition("cdc", number)
         event = LandedEvent(EventKind.REGISTERED, place, 3, 0, query="{}", shape="7")
         batch.take_result(RangeResult(OffsetRange(place, 0, 5), ((0, event),), PartitionState()), lambda *_: ())
-    assert [one.partition.number for one in batch.events] == [0]
+    assert [event.partition.number for event in batch.events] == [0]
     assert batch.reader.options.registry == {"7": "{}"}
     assert batch.reader.next == {Partition("cdc", 0): 5, Partition("cdc", 1): 5}
 
@@ -317,16 +329,16 @@ def torn(silent: bool) -> TopicFeed:
 
 @pytest.mark.parametrize("silent", [False, True], ids=["lost", "unreachable"])
 def test_what_stops_a_task_is_said_as_here_and_leaves_no_file(silent: bool) -> None:
-    said = list[tuple[Any, ...]]()
+    errors = list[tuple[Any, ...]]()
     for executors in (None, Tasks()):
         feed = torn(silent)
         feed.landing.executors = executors
         with pytest.raises(StorageUnavailable if silent else InputError) as raised:
             feed.landing.advance()
-        said.append((type(raised.value), raised.value.message, raised.value.where))
+        errors.append((type(raised.value), raised.value.message, raised.value.where))
         assert feed.store.files == {}
         assert feed.landing.landed().next == {}
-    assert said[0] == said[1]
+    assert errors[0] == errors[1]
 
 
 def test_a_task_that_is_done_twice_lands_its_rows_once() -> None:
@@ -392,10 +404,10 @@ class Between(Tasks):
         self.land = land
 
     def run(self, count: int, work: Callable[[int], _T]) -> list[_T]:
-        found = super().run(count, work)
+        results = super().run(count, work)
         if len(self.rounds) == 1:
             self.land()
-        return found
+        return results
 
 
 # --- who reads --------------------------------------------------------------------------------------------------------
@@ -412,11 +424,12 @@ def test_what_is_small_is_read_here_whatever_is_set_and_the_rest_as_windows_are(
     small, large = 16 << 20, 1 << 40
     kinds = [(decode, local) for decode in ("auto", "driver", "executors") for local in (True, False)]
     assert not any(engine(decode, local=local).is_large(small) for decode, local in kinds)
-    found = {(decode, local): engine(decode, local=local).is_large(large) for decode, local in kinds}
+    large_by_engine = {(decode, local): engine(decode, local=local).is_large(large) for decode, local in kinds}
     few = (os.cpu_count() or 1) <= 4
-    assert found == {(decode, local): decode == "executors" or (decode == "auto" and not (local and few))
-                     for decode, local in kinds}  # fmt: skip
-    elsewhere = {one for one in kinds if SparkExecutors(engine(one[0], local=one[1]), "it", True).worth(large)}
+    assert large_by_engine == {
+        (decode, local): decode == "executors" or (decode == "auto" and not (local and few)) for decode, local in kinds
+    }
+    elsewhere = {kind for kind in kinds if SparkExecutors(engine(kind[0], local=kind[1]), "it", True).worth(large)}
     assert elsewhere == {("executors", True), ("executors", False), ("auto", False)}
 
 

@@ -84,15 +84,15 @@ def applied(*parts: Sequence[Message] | Mapping[int, Sequence[Message]], **given
 
 
 def table(feed: TopicFeed, name: str = "t") -> TableOutcome:
-    return next(one for one in feed.apply().tables if one.name.table == name)
+    return next(table_outcome for table_outcome in feed.apply().tables if table_outcome.name.table == name)
 
 
 def state(feed: TopicFeed, name: str = "t") -> Lack | str:
     """What the table lacks, or what made it complete; the lake says the same."""
-    found = table(feed, name)
-    kept = feed.lake.tables[found.life].gap
-    assert kept == found.gap
-    return found.complete_by if found.gap is None else found.gap.filling.lack
+    table_outcome = table(feed, name)
+    kept = feed.lake.tables[table_outcome.life].gap
+    assert kept == table_outcome.gap
+    return table_outcome.complete_by if table_outcome.gap is None else table_outcome.gap.filling.lack
 
 
 def snapshot(*numbers: int, place: int = 7, end: str = LAST, **given: Any) -> list[Message]:
@@ -103,7 +103,7 @@ def snapshot(*numbers: int, place: int = 7, end: str = LAST, **given: Any) -> li
 @pytest.mark.parametrize("connector", [POSTGRES, MYSQL])
 def test_a_table_is_complete_from_its_first_row_to_its_last_and_not_before(connector: str) -> None:
     rows = snapshot(1, 2, 3, connector=connector)
-    for parts in ([rows], [rows[:1], rows[1:]], [[one] for one in rows]):
+    for parts in ([rows], [rows[:1], rows[1:]], [[sent_row] for sent_row in rows]):
         feed = applied(*parts[:-1])
         assert not feed.log.lines or state(feed) is Lack.RUNNING
         send(feed.log, parts[-1])
@@ -194,7 +194,7 @@ def test_a_snapshot_that_begins_anew_fills_the_table_once_its_own_last_row_came(
     assert state(feed) is Lack.RUNNING
     send(feed.log, again[2:])
     assert state(feed) == Whole.SNAPSHOT
-    assert sorted(one["id"] for one in feed.lake.read(TableId("public", "t")).to_pylist()) == [1, 2, 3, 4]
+    assert sorted(lake_row["id"] for lake_row in feed.lake.read(TableId("public", "t")).to_pylist()) == [1, 2, 3, 4]
 
 
 def test_a_table_that_a_snapshot_fills_again_is_incomplete_meanwhile() -> None:
@@ -241,12 +241,12 @@ def test_a_table_that_was_empty_in_a_whole_snapshot_is_complete() -> None:
     assert (state(feed), state(feed, "empty")) == (Whole.SNAPSHOT, Lack.CREATED)
     ended = applied([create(), create("empty"), *snapshot(1, 2, connector=MYSQL, end="last")])
     assert (state(ended), state(ended, "empty")) == (Whole.SNAPSHOT, Whole.SNAPSHOT)
-    doubted = [one.table for one in ended.apply().findings if one.rule == "empty-in-snapshot"]
+    doubted = [finding.table for finding in ended.apply().findings if finding.rule == "empty-in-snapshot"]
     assert doubted == ["public.empty"]
     known = f"{URI}&table.include.list=public.*"
     listed = applied([create(), create("empty"), *snapshot(1, 2, connector=MYSQL, end="last")], sink_uri=known)
     assert state(listed, "empty") == Whole.SNAPSHOT
-    assert "empty-in-snapshot" not in {one.rule for one in listed.apply().findings}
+    assert "empty-in-snapshot" not in {finding.rule for finding in listed.apply().findings}
     stated = applied([create(), create("empty")], [row(9, 1, connector=MYSQL)], sink_uri=f"{URI}&snapshot.mode=initial")
     assert (state(stated), state(stated, "empty")) == (Whole.SNAPSHOT, Whole.SNAPSHOT)
 
@@ -275,7 +275,7 @@ def test_a_connector_that_does_not_send_all_rows_completes_no_table(given: Mappi
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
+    ("given", "expected_state"),
     [
         ({"table.include.list": "public.t,public.emp.*"}, Whole.SNAPSHOT),
         ({"table.include.list": "public.t"}, None),
@@ -285,15 +285,15 @@ def test_a_connector_that_does_not_send_all_rows_completes_no_table(given: Mappi
     ],
 )
 def test_of_a_table_without_rows_the_lists_say_whether_any_would_be_sent(
-    given: Mapping[str, str], found: Lack | Whole | None
+    given: Mapping[str, str], expected_state: Lack | Whole | None
 ) -> None:
     """One whose changes would not be sent either is no table of the feed."""
     query = "".join(f"&{name}={value}" for name, value in given.items())
     parts = [create(), create("empty"), *snapshot(1, connector=MYSQL, end="last")]
     feed = applied(parts, sink_uri=URI + query)
     assert state(feed) == Whole.SNAPSHOT
-    assert found is None or state(feed, "empty") == found
-    assert (TableId("public", "empty") in feed.lake.names()) == (found is not None)
+    assert expected_state is None or state(feed, "empty") == expected_state
+    assert (TableId("public", "empty") in feed.lake.names()) == (expected_state is not None)
 
 
 def test_a_person_says_that_a_table_had_no_rows() -> None:
@@ -317,9 +317,9 @@ CREATED_LATER = {"public.dbz_signal", "sales.late_arrival", "public.short_lived"
 @pytest.mark.parametrize(
     "recording",
     [
-        pytest.param(one, marks=() if one.variant == "default" else pytest.mark.soak, id=str(one))
-        for one in recordings()
-        if one.has_schemas
+        pytest.param(recording, marks=() if recording.variant == "default" else pytest.mark.soak, id=str(recording))
+        for recording in recordings()
+        if recording.has_schemas
     ],
 )
 def test_recorded_tables_are_complete_by_their_snapshot(recording: Recording) -> None:
@@ -328,10 +328,10 @@ def test_recorded_tables_are_complete_by_their_snapshot(recording: Recording) ->
     feed.send(lines=recording.lines_at(first))
     outcome = feed.apply()
     assert outcome.complete
-    assert {one.complete_by for one in outcome.tables} == {Whole.SNAPSHOT}
+    assert {table_outcome.complete_by for table_outcome in outcome.tables} == {Whole.SNAPSHOT}
     feed.send(lines=recording.lines)
     outcome = feed.apply()
-    lacking = {str(one.name) for one in outcome.tables if one.gap is not None}
+    lacking = {str(table_outcome.name) for table_outcome in outcome.tables if table_outcome.gap is not None}
     assert lacking == (CREATED_LATER if recording.postgres else set())
 
 
@@ -357,7 +357,7 @@ def flavoured(op: str) -> Mapping[str, Any]:
 
 def test_a_table_of_ydb_is_complete_by_a_scan_that_records_or_a_person_show(tmp_path: Path) -> None:
     plain = {"key": [1], "update": {"v": 2}}
-    for found, feed in (
+    for expected_state, feed in (
         (Whole.SCAN, ydb(flavoured("r"), flavoured("u"), directory=tmp_path)),
         (Lack.SCAN, ydb(flavoured("u"), directory=tmp_path)),
         (Lack.SCAN, ydb(plain, directory=tmp_path)),
@@ -366,7 +366,7 @@ def test_a_table_of_ydb_is_complete_by_a_scan_that_records_or_a_person_show(tmp_
         (Whole.SCAN, ydb(plain, directory=tmp_path, text=TEXT + FEED.format("feed", "TRUE"))),
         (Lack.SCAN, ydb(plain, directory=tmp_path, text=TEXT + FEED.format("feed", "FALSE"))),
     ):
-        assert state(feed, "orders") == found
+        assert state(feed, "orders") == expected_state
     assert "INITIAL_SCAN" in table(ydb(plain, directory=tmp_path), "orders").incomplete
 
 
@@ -379,7 +379,7 @@ _RECREATED = [create(place=50), create("u", place=50)]
 
 
 def ids(feed: TopicFeed, name: str = "t") -> list[int]:
-    return sorted(one["id"] for one in feed.lake.read(TableId("public", name)).to_pylist())
+    return sorted(lake_row["id"] for lake_row in feed.lake.read(TableId("public", name)).to_pylist())
 
 
 @pytest.mark.parametrize("in_one_go", [False, True])
@@ -424,7 +424,9 @@ def test_a_table_goes_on_by_itself_once_rows_of_the_other_snapshot_came(at_once:
     send(feed.log, () if at_once else again)
     assert table(feed).reason == ""
     assert ids(feed) == [1, 5, 9]
-    assert [one.what for one in feed.landing.landed().decisions] == ([] if at_once else ["rows of its snapshot came"])
+    assert [decision.what for decision in feed.landing.landed().decisions] == (
+        [] if at_once else ["rows of its snapshot came"]
+    )
 
 
 def test_a_create_of_the_same_snapshot_or_an_older_one_that_comes_again_holds_nothing() -> None:
@@ -470,7 +472,7 @@ def test_a_table_of_which_another_snapshot_of_postgresql_has_no_row_is_told() ->
     assert (ids(feed), ids(feed, "u")) == ([1, 2, 3, 9], [1, 7])
     send(feed.log, [*snapshot(1, 2, place=70), *snapshot(1, place=70, end="last", table="u")])
     assert "below 2.60.60: the connector has taken another snapshot" in table(feed).reason
-    assert not [one for one in feed.listing().warnings if "public.t" in one]
+    assert not [warning for warning in feed.listing().warnings if "public.t" in warning]
 
 
 def of_run(run: str, ms: int, *messages: Message) -> list[Message]:
@@ -489,7 +491,7 @@ def send_with_runs(feed: TopicFeed, messages: Sequence[Message]) -> None:
 
 
 def numbers(feed: TopicFeed) -> list[int]:
-    return sorted(one["id"] for one in feed.lake.read(TableId("public", "t")).to_pylist())
+    return sorted(lake_row["id"] for lake_row in feed.lake.read(TableId("public", "t")).to_pylist())
 
 
 @pytest.mark.parametrize("in_one_go", [True, False])
@@ -502,10 +504,10 @@ def test_a_snapshot_that_a_person_asked_for_meanwhile_takes_no_rows_away(
     feed = applied()
     own = of_run("a", 1, *snapshot(1, 2, 3, connector=connector))
     changes = of_run("a", 2, row(9, 1, table=changed, connector=connector))
-    asked = of_run("a", 3, *snapshot(2, 4, place=9, late_ms=5000, connector=connector))
+    asked_messages = of_run("a", 3, *snapshot(2, 4, place=9, late_ms=5000, connector=connector))
     later = of_run("a", 4, row(12, 5, connector=connector, late_ms=6000))
-    parts = [own, changes, asked, later]
-    for part in [[*own, *changes, *asked, *later]] if in_one_go else parts:
+    parts = [own, changes, asked_messages, later]
+    for part in [[*own, *changes, *asked_messages, *later]] if in_one_go else parts:
         send_with_runs(feed, part)
     assert (numbers(feed), table(feed).reason, state(feed)) == ([1, 2, 3, 4, 5], "", Whole.SNAPSHOT)
 

@@ -81,16 +81,21 @@ def commit_times(topic: Topic, cuts: Sequence[int | None]) -> dict[str, Counter[
 @pytest.mark.parametrize(
     "topic",
     [
-        pytest.param(one, marks=CASES[one.case.name], id=str(one))
-        for one in topics(*ELSEWHERE)
-        if one.case.name in CASES
+        pytest.param(topic, marks=CASES[topic.case.name], id=str(topic))
+        for topic in topics(*ELSEWHERE)
+        if topic.case.name in CASES
     ],
 )
 def test_rows_have_the_commit_ts_that_the_same_history_has_elsewhere(topic: Topic) -> None:
-    (other,) = (one for one in topics(ELSEWHERE[topic.name]) if one.case.name == topic.case.name)
+    (other,) = (
+        other_topic for other_topic in topics(ELSEWHERE[topic.name]) if other_topic.case.name == topic.case.name
+    )
     expected, third = commit_times(other, [None]), len(topic.lines) // 3
     if topic.name != "avro":  # it has milliseconds only
-        clock = {name: Counter(wall_clock_ms(ts) << 18 for ts in found.elements()) for name, found in expected.items()}
+        clock = {
+            name: Counter(wall_clock_ms(ts) << 18 for ts in clock_times.elements())
+            for name, clock_times in expected.items()
+        }
         expected = clock
     for cuts in ([None], [third, 2 * third, None]):
         shown = commit_times(topic, cuts)
@@ -110,14 +115,14 @@ def changed_last(lines: Iterable[Mapping[str, Any]]) -> dict[str, Counter[int]]:
         if "op" not in value or "table" not in value["source"]:
             continue
         source = value["source"]
-        mine = living.setdefault(f"{source.get('schema', source['db'])}.{source['table']}", {})
+        table_times = living.setdefault(f"{source.get('schema', source['db'])}.{source['table']}", {})
         if value["op"] == "t":
-            mine.clear()
+            table_times.clear()
         elif value["op"] == "d":
-            mine.pop(line["key_b64"], None)
+            table_times.pop(line["key_b64"], None)
         else:
-            mine[line["key_b64"]] = source["ts_ms"]
-    return {name: Counter(found.values()) for name, found in living.items()}
+            table_times[line["key_b64"]] = source["ts_ms"]
+    return {name: Counter(table_times.values()) for name, table_times in living.items()}
 
 
 @pytest.mark.parametrize("recording", some_connectors(("P_postgres/default",)))
@@ -133,8 +138,8 @@ def test_rows_of_a_connector_have_the_time_at_which_its_database_changed_them(
     expected, compared = changed_last(at_once.log.lines), 0
     for name in at_once.lake.names() & landed_often.lake.names():
         shown = [
-            Counter(map(wall_clock_ms, one.lake.read(name).column(COMMIT_TS).to_pylist()))
-            for one in (at_once, landed_often)
+            Counter(map(wall_clock_ms, feed.lake.read(name).column(COMMIT_TS).to_pylist()))
+            for feed in (at_once, landed_often)
         ]
         if shown[0].total() == expected.get(str(name), Counter()).total() > 0:  # else it was renamed, or is held
             assert shown == [expected[str(name)]] * 2, name
@@ -207,8 +212,8 @@ def test_rows_without_key_have_the_time_of_their_own_change(changes: Sequence[tu
 
 def test_equal_rows_without_key_have_the_time_of_the_last_of_them() -> None:
     sent = [message("postgresql", 10 + place, "c", 7) for place in range(2)]
-    for one, made in zip(sent, (9000, 5000), strict=True):
-        one["payload"]["source"]["ts_ms"] = made
+    for sent_message, made in zip(sent, (9000, 5000), strict=True):
+        sent_message["payload"]["source"]["ts_ms"] = made
     feed = TopicFeed.of(MemoryLog([]), sink_uri="kafka://127.0.0.1:9092/px?protocol=debezium-json", name="c")
     send(feed.log, sent)
     feed.apply()

@@ -62,7 +62,7 @@ def test_each_row_is_in_one_row_group_that_holds_its_like_alone(takes: list[list
     groups = [group for name, _ in written.files for group in store.files[name]]
     assert sorted(at for group in groups for at in group.column("offset").to_pylist()) == list(range(first))
     alike = [group.select(["table", "partition", "kind"]).to_pylist() for group in groups]
-    assert all(one == like[0] for like in alike for one in like)
+    assert all(group_row == like[0] for like in alike for group_row in like)
     assert all(group.column("offset").to_pylist() == sorted(group.column("offset").to_pylist()) for group in groups)
     for split in written.splits:
         group = store.files[split.file][split.group]

@@ -49,20 +49,20 @@ def delete(place: int, number: int) -> Sequence[Message]:
 def landed(commit_bytes: int, *messages: Message) -> TopicFeed:
     log = MemoryLog([], at_once=1)
     for topic, *parts in messages:
-        key, value = (one and base64.b64encode(json.dumps(one).encode()).decode() for one in parts)
-        line = {"topic": topic, "partition": 0, "offset": sum(one["topic"] == topic for one in log.lines)}
+        key, value = (part and base64.b64encode(json.dumps(part).encode()).decode() for part in parts)
+        line = {"topic": topic, "partition": 0, "offset": sum(line["topic"] == topic for line in log.lines)}
         log.lines.append({**line, "timestamp_ms": 0, "key_b64": key, "value_b64": value})
     uri = "kafka://127.0.0.1:9092/px?protocol=debezium-json"
     feed = TopicFeed.of(log, sink_uri=uri, name="c", topics=["px", "px.*"])
     feed.landing = feed.landed_in(commit_bytes=commit_bytes)
     outcome = feed.apply()
-    assert [one.reason for one in outcome.tables if one.reason] == []
+    assert [table.reason for table in outcome.tables if table.reason] == []
     return feed
 
 
 def rows(feed: TopicFeed) -> list[tuple[int | None, ...]]:
     held = feed.lake.read(TABLE).drop_columns(["_cdc_commit_ts"]).to_pylist()
-    return sorted(tuple(one.values()) for one in held)
+    return sorted(tuple(lake_row.values()) for lake_row in held)
 
 
 IN_TURNS = pytest.mark.parametrize("commit_bytes", [1, 1000, 4000, 1 << 28])
@@ -92,7 +92,7 @@ def test_a_ddl_falls_between_rows_that_were_read_while_the_log_went_on(commit_by
     after = [read_again(60, id=number, v=2) for number in range(20, 40)]
     changes = [ddl(place, f"ALTER TABLE `t` MODIFY COLUMN `v` INT COMMENT '{place}'") for place in range(11, 30)]
     dropped = ddl(50, "ALTER TABLE `t` DROP COLUMN `w`")
-    first = [{**one, "after": {**one["after"], "w": 5}} for _, _, one in before if one is not None]
+    first = [{**message, "after": {**message["after"], "w": 5}} for _, _, message in before if message is not None]
     kept = [(topic, key, value) for (topic, key, _), value in zip(before, first, strict=True)]
     added = ddl(5, "ALTER TABLE `t` ADD COLUMN `w` INT")
     feed = landed(commit_bytes, ddl(1, CREATE), added, *kept, *changes, dropped, *after)

@@ -61,26 +61,26 @@ def ledger() -> Ledger:
 
 
 def test_a_run_of_some_steps_reports_what_is_left(ledger: Ledger) -> None:
-    one = pipeline(SMALL, SMALL.bucket(), MemoryLake(), ledger)
-    outcome = one.apply("ddl", lambda plan: [step for step in plan.steps if not isinstance(step, ApplyRows)])
+    feed_pipeline = pipeline(SMALL, SMALL.bucket(), MemoryLake(), ledger)
+    outcome = feed_pipeline.apply("ddl", lambda plan: [step for step in plan.steps if not isinstance(step, ApplyRows)])
     left = {table.life for table in outcome.tables if table.through < outcome.checkpoint}
     assert left == {step.life for step in outcome.plan.steps if isinstance(step, ApplyRows)}
     states = {state.life: state for state in ledger.states()["default"]}
     assert all(states[str(life)].through < outcome.checkpoint for life in left)
-    assert one.apply("rest").complete
+    assert feed_pipeline.apply("rest").complete
     assert all(state.through == outcome.checkpoint for state in ledger.states()["default"])
 
 
 def test_what_stopped_a_table_is_shown_until_the_table_moves(ledger: Ledger) -> None:
-    one = pipeline(SMALL, SMALL.bucket(), MemoryLake(), ledger)
-    outcome = one.apply("ddl", lambda plan: [step for step in plan.steps if not isinstance(step, ApplyRows)])
+    feed_pipeline = pipeline(SMALL, SMALL.bucket(), MemoryLake(), ledger)
+    outcome = feed_pipeline.apply("ddl", lambda plan: [step for step in plan.steps if not isinstance(step, ApplyRows)])
     failed = tuple(replace(table, state=State.FAILED, reason="no room") for table in outcome.tables)
-    one.journal.states(replace(outcome, tables=failed), "broken")
-    one.record_status("plan")
+    feed_pipeline.journal.states(replace(outcome, tables=failed), "broken")
+    feed_pipeline.record_status("plan")
     waiting = [state for state in ledger.states()["default"] if state.through < outcome.checkpoint]
     assert waiting
     assert {(state.state, state.reason, state.run) for state in waiting} == {("failed", "no room", "broken")}
-    one.apply("rest")
+    feed_pipeline.apply("rest")
     assert {state.state for state in ledger.states()["default"]} == {"applied"}
 
 
@@ -118,14 +118,20 @@ def test_a_ledger_that_is_deleted_each_time_changes_nothing_in_the_lake(name: st
 def test_the_journal_has_every_ddl_again_after_its_rows_were_lost(name: str, ledger: Ledger) -> None:
     config, lake = CONFIGS[name], MemoryLake()
     pipeline(config, config.bucket(), lake, ledger).apply()
-    journaled = {(one.life, one.tso, one.name, one.action, one.query) for one in ledger.journal("default")}
+    journaled = {
+        (journal_entry.life, journal_entry.tso, journal_entry.name, journal_entry.action, journal_entry.query)
+        for journal_entry in ledger.journal("default")
+    }
     emptied, commits = Ledger("sqlite://"), list[sa.Connection]()
     sa.event.listen(emptied._database._engine, "commit", commits.append)
     again = pipeline(config, config.bucket(), lake, emptied)
     again.journal.complete(again.planner.plan()[1], "again")
     assert len(commits) == 2  # that of the schema files, and one for all of the journal
     assert again.apply().complete
-    assert {(one.life, one.tso, one.name, one.action, one.query) for one in emptied.journal("default")} == journaled
+    assert {
+        (journal_entry.life, journal_entry.tso, journal_entry.name, journal_entry.action, journal_entry.query)
+        for journal_entry in emptied.journal("default")
+    } == journaled
     assert journaled
 
 
@@ -231,16 +237,16 @@ def newest(bucket: Path, root: str) -> Path:
 
 def apply_losing(path: Path, config: Config, bucket: Path, lake: MemoryLake, ledger: Ledger) -> Outcome:
     """Apply while a file goes between listing and reading."""
-    one = pipeline(config, bucket, lake, ledger)
-    plain = one.source.listing
+    feed_pipeline = pipeline(config, bucket, lake, ledger)
+    plain = feed_pipeline.source.listing
 
     def listing(known: KnownFiles | None = None, settled: Sequence[SettledFiles] = ()) -> Listing:
-        found = plain(known, settled)
+        whole_listing = plain(known, settled)
         path.unlink(missing_ok=True)
-        return found
+        return whole_listing
 
-    one.source.listing = listing  # type: ignore[method-assign]
-    return one.apply()
+    feed_pipeline.source.listing = listing  # type: ignore[method-assign]
+    return feed_pipeline.apply()
 
 
 def test_a_file_that_goes_before_it_is_read_stops_its_table_and_no_other(ledger: Ledger, tmp_path: Path) -> None:
@@ -261,7 +267,7 @@ def test_the_table_stays_held_until_the_file_is_back(ledger: Ledger, tmp_path: P
     apply_losing(lost, SMALL, bucket, lake, ledger)
     again = pipeline(SMALL, bucket, lake, ledger).apply()
     assert {str(t.name): t.state for t in again.tables}["crash.a"] == "held"
-    assert any(lost.name in one.detail for one in again.warnings)
+    assert any(lost.name in warning.detail for warning in again.warnings)
     lost.write_bytes(data)
     outcome = pipeline(SMALL, bucket, lake, ledger).apply()
     final = SMALL.checkpoints[-1].expected
@@ -309,9 +315,9 @@ def test_the_files_command_shows_what_was_applied_when(tmp_path: Path) -> None:
     kept.close()
     done = CliRunner().invoke(commands, ["files", "--warehouse", str(tmp_path), "--json"], standalone_mode=False)
     rows = {row["path"]: row for row in json.loads(done.output)}
-    one = rows["crash/a/1/CDC000001.csv"]
-    assert (one["rows"], one["first_position"], one["last_position"]) == (1, 2, 3)
-    assert (one["run"], one["snapshot"], one["table"]) == ("run-8", 77, "db.renamed")
+    row = rows["crash/a/1/CDC000001.csv"]
+    assert (row["rows"], row["first_position"], row["last_position"]) == (1, 2, 3)
+    assert (row["run"], row["snapshot"], row["table"]) == ("run-8", 77, "db.renamed")
     assert rows["crash/a/1/CDC000002.csv"]["rows"] is None
     text = CliRunner().invoke(commands, ["files", "--warehouse", str(tmp_path)], standalone_mode=False).output
     assert all(path in text for path in rows)
@@ -363,7 +369,7 @@ def test_states_are_kept_as_the_texts_that_they_always_had(tmp_path: Path) -> No
     table, path = TableId("db", "t"), tmp_path / "ledger.db"
     kept = Ledger(f"sqlite:///{path}")
     kept.record_states("one", [TableState(f"db.t@{n}", table, n, 0, 9, state) for n, state in enumerate(State)], {})
-    assert [one.state for one in kept.states()["one"]] == list(State)
+    assert [table_state.state for table_state in kept.states()["one"]] == list(State)
     with sqlite3.connect(path) as connection:
         texts = connection.execute("SELECT state FROM tables ORDER BY version").fetchall()
     assert texts == [("applied",), ("held",), ("failed",), ("dropped",), ("frozen",)]

@@ -19,29 +19,35 @@ LIVE = int(NOW * 1000) << 18
 
 def points(rates: list[float], lag: float, every: float = 100.0) -> list[Point]:
     """Runs that end every so often, the last one now, so far behind; each applied so many seconds a second."""
-    found, end, moment = [(NOW, NOW - lag)], NOW, NOW - lag
+    samples, end, moment = [(NOW, NOW - lag)], NOW, NOW - lag
     for rate in reversed(rates):
         end, moment = end - every, moment - rate * every
-        found.append((end, moment))
-    return [(end, int(moment * 1000) << 18) for end, moment in reversed(found)]
+        samples.append((end, moment))
+    return [(end, int(moment * 1000) << 18) for end, moment in reversed(samples)]
 
 
 def test_a_table_that_applies_three_seconds_a_second_halves_its_lag_in_time() -> None:
-    found = forecast(points([3.0, 3.0, 3.0], lag=4200), LIVE, NOW)
-    assert found.pace == Pace.CATCHING_UP
-    assert (found.seconds, found.soonest, found.latest) == (2000.0, 2000.0, 2000.0)
+    progress_forecast = forecast(points([3.0, 3.0, 3.0], lag=4200), LIVE, NOW)
+    assert progress_forecast.pace == Pace.CATCHING_UP
+    assert (progress_forecast.seconds, progress_forecast.soonest, progress_forecast.latest) == (2000.0, 2000.0, 2000.0)
 
 
 def test_the_spread_of_the_rates_is_that_of_the_forecast() -> None:
-    found = forecast(points([0.5, 2.0, 5.0], lag=1200), LIVE, NOW, target_seconds=200)
-    assert (found.seconds, found.soonest, found.latest) == (1000.0, 250.0, None)
-    assert "about 16.7 min (at the soonest in 4.2 min, never at its slowest)" in found.sentence
+    progress_forecast = forecast(points([0.5, 2.0, 5.0], lag=1200), LIVE, NOW, target_seconds=200)
+    assert (progress_forecast.seconds, progress_forecast.soonest, progress_forecast.latest) == (1000.0, 250.0, None)
+    assert "about 16.7 min (at the soonest in 4.2 min, never at its slowest)" in progress_forecast.sentence
 
 
 def test_a_table_whose_runs_apply_less_than_comes_falls_behind() -> None:
-    found = forecast(points([0.4, 0.5, 0.6], lag=9000), LIVE, NOW)
-    assert (found.pace, found.rate, found.seconds) == (Pace.FALLING_BEHIND, 0.5, None)
-    assert found.sentence.startswith("falls behind: each second it applies 0.50 s of changes (0.40 to 0.60)")
+    progress_forecast = forecast(points([0.4, 0.5, 0.6], lag=9000), LIVE, NOW)
+    assert (progress_forecast.pace, progress_forecast.rate, progress_forecast.seconds) == (
+        Pace.FALLING_BEHIND,
+        0.5,
+        None,
+    )
+    assert progress_forecast.sentence.startswith(
+        "falls behind: each second it applies 0.50 s of changes (0.40 to 0.60)"
+    )
 
 
 def test_a_table_that_is_behind_by_what_comes_between_two_runs_is_up_to_date() -> None:
@@ -77,25 +83,25 @@ def after_a_pause(rates: list[float], lag: float, pause: float) -> list[Point]:
 
 
 def test_runs_from_before_a_pause_say_nothing_of_the_rate() -> None:
-    found = forecast(after_a_pause([20.0, 20.0, 20.0], 9500, pause=36_000), LIVE, NOW)
-    assert (found.pace, found.rate, found.slowest) == (Pace.CATCHING_UP, 20.0, 20.0)
+    progress_forecast = forecast(after_a_pause([20.0, 20.0, 20.0], 9500, pause=36_000), LIVE, NOW)
+    assert (progress_forecast.pace, progress_forecast.rate, progress_forecast.slowest) == (Pace.CATCHING_UP, 20.0, 20.0)
     assert forecast(after_a_pause([20.0], 9500, pause=36_000), LIVE, NOW).pace == Pace.UNKNOWN
     assert forecast(after_a_pause([1.0], 5, pause=36_000), LIVE, NOW).pace == Pace.UP_TO_DATE
 
 
 def test_runs_with_news_at_odd_times_are_no_pauses() -> None:
     ends = [NOW - seconds for seconds in (4000, 3400, 3300, 2500, 2450, 1200, 700, 0)]
-    found = forecast([(end, int((end - 9000) * 1000) << 18) for end in ends], LIVE, NOW, target_seconds=60)
-    assert (found.pace, found.lag_seconds) == (Pace.KEEPING, 9000)
+    progress_forecast = forecast([(end, int((end - 9000) * 1000) << 18) for end in ends], LIVE, NOW, target_seconds=60)
+    assert (progress_forecast.pace, progress_forecast.lag_seconds) == (Pace.KEEPING, 9000)
 
 
 @given(st.lists(st.floats(0.01, 20), min_size=2, max_size=11), st.floats(0, 1e6))
 def test_the_latest_is_never_before_the_soonest(rates: list[float], lag: float) -> None:
-    found = forecast(points(rates, lag), LIVE, NOW)
-    if found.seconds is not None:
-        assert found.soonest is not None
-        assert found.soonest <= found.seconds
-        assert found.latest is None or found.seconds <= found.latest
+    progress_forecast = forecast(points(rates, lag), LIVE, NOW)
+    if progress_forecast.seconds is not None:
+        assert progress_forecast.soonest is not None
+        assert progress_forecast.soonest <= progress_forecast.seconds
+        assert progress_forecast.latest is None or progress_forecast.seconds <= progress_forecast.latest
 
 
 def test_the_ledger_keeps_the_newest_ends_of_runs_that_brought_a_table_forward() -> None:

@@ -186,8 +186,8 @@ def test_the_first_pattern_that_fits_gives_a_tables_lag_target() -> None:
         sink_uri=SecretStr("/feed?protocol=csv"), lag_targets=targets, lag_target_seconds=6000
     )
     names = ("shop.orders", "shop.items", "bank.t")
-    found = [settings.lag_target_of(TableId(*name.split("."))) for name in names]
-    assert found == [60, 600, 6000]
+    lag_targets = [settings.lag_target_of(TableId(*name.split("."))) for name in names]
+    assert lag_targets == [60, 600, 6000]
 
 
 @pytest.mark.parametrize("owner", ["ann", "team:", "@x.org", "ann@host"])
@@ -225,19 +225,19 @@ def ledger() -> Iterator[Ledger]:
     opened.close()
 
 
-def record(ledger: Ledger, one: WindowMetrics) -> None:
-    ledger.record_files("feed", LIFE, [FileStats(f"f{one.hi}", 1, "", 1, 1, one.hi)], "run", 1, one)
+def record(ledger: Ledger, metrics: WindowMetrics) -> None:
+    ledger.record_files("feed", LIFE, [FileStats(f"f{metrics.hi}", 1, "", 1, 1, metrics.hi)], "run", 1, metrics)
 
 
 def test_an_account_is_read_back_as_it_was_written() -> None:
-    one = account(lag=lag_between(100 * SECOND, 0.0, 105.0, 110.0))
-    assert parse_metrics(format_metrics(one)) == one
+    metrics = account(lag=lag_between(100 * SECOND, 0.0, 105.0, 110.0))
+    assert parse_metrics(format_metrics(metrics)) == metrics
 
 
 def test_the_newest_account_is_kept_and_every_one_that_does_not_add_up(ledger: Ledger) -> None:
     for hi, after in ((9, 11), (19, 12), (29, 11), (39, 11)):
         record(ledger, account(hi=hi, rows_after=after))
-    assert [one.hi for one in ledger.accounts("feed")[str(LIFE)]] == [19, 39]
+    assert [metrics.hi for metrics in ledger.accounts("feed")[str(LIFE)]] == [19, 39]
 
 
 def test_a_window_that_is_committed_again_is_kept_once(ledger: Ledger) -> None:

@@ -62,7 +62,7 @@ def shuffled(rows: pa.Table, seed: int) -> pa.Table:
 
 def named(rows: Sequence[RowDifference]) -> Counter[tuple[str, str | None, tuple[str, ...]]]:
     return Counter(
-        (row.kind, row.key["id"], tuple(one.column for one in row.values)) for row in rows for _ in range(row.count)
+        (row.kind, row.key["id"], tuple(value.column for value in row.values)) for row in rows for _ in range(row.count)
     )
 
 
@@ -85,12 +85,12 @@ def test_every_changed_value_of_every_type_is_named(table: tuple[TableSchema, li
             row = {**row, column: replacement}
             wanted["differing", str(row["id"]), (column,)] += 1
         changed.append(row)
-    found = Comparison(tuple(source.column_names), ("id",)).run(
+    outcome = Comparison(tuple(source.column_names), ("id",)).run(
         Pieces(pa.Table.from_pylist(changed, source.schema), 3), Pieces(source, 4)
     )
-    assert named(found.rows) == wanted
-    assert found.differing == sum(wanted.values())
-    assert (found.missing, found.extra, found.partly) == (0, 0, False)
+    assert named(outcome.rows) == wanted
+    assert outcome.differing == sum(wanted.values())
+    assert (outcome.missing, outcome.extra, outcome.partly) == (0, 0, False)
 
 
 ROWS = 30_000
@@ -121,12 +121,12 @@ def test_a_thousand_faults_in_many_rows_are_all_named(ranges: bool) -> None:
     lake = shuffled(pa.Table.from_pylist(rows, source.schema), 2)
     borders = borders_of([source.column("id")]) if ranges else None
     how = Comparison(tuple(source.column_names), ("id",), borders=borders, shown=2000)
-    found = how.run(Pieces(lake, 5000), Pieces(source, 3000))
-    by_kind = {kind: {int(row.key["id"] or 0) for row in found.rows if row.kind == kind}
+    outcome = how.run(Pieces(lake, 5000), Pieces(source, 3000))
+    by_kind = {kind: {int(row.key["id"] or 0) for row in outcome.rows if row.kind == kind}
                for kind in ("missing", "differing", "extra")}  # fmt: skip
     assert by_kind == {"missing": missing, "differing": changed, "extra": doubled}
-    assert (found.missing, found.differing, found.extra) == (400, 400, 400)
-    assert (found.lake, found.source) == (ROWS, ROWS)
+    assert (outcome.missing, outcome.differing, outcome.extra) == (400, 400, 400)
+    assert (outcome.lake, outcome.source) == (ROWS, ROWS)
 
 
 def test_only_pieces_that_may_have_a_differing_row_are_read_again() -> None:
@@ -135,8 +135,8 @@ def test_only_pieces_that_may_have_a_differing_row_are_read_again() -> None:
         1, "amount", pa.array([1 if n == 777 else v for n, v in enumerate(source["amount"].to_pylist())], pa.int32())
     )
     sides = Pieces(lake, 1000), Pieces(source, 1000)
-    found = Comparison(tuple(source.column_names), ("id",), borders=borders_of([source.column("id")])).run(*sides)
-    assert named(found.rows) == {("differing", "777", ("amount",)): 1}
+    outcome = Comparison(tuple(source.column_names), ("id",), borders=borders_of([source.column("id")])).run(*sides)
+    assert named(outcome.rows) == {("differing", "777", ("amount",)): 1}
     assert [side.reads for side in sides] == [31, 31]
 
 
@@ -144,11 +144,11 @@ def test_rows_without_key_are_counted_as_often_as_they_stand_there() -> None:
     columns = {"a": [1, 1, 1, 2, None], "b": ["x", "x", "x", "y", None]}
     source = pa.table(columns)
     lake = pa.table({"a": [2, 1, None, None], "b": ["y", "x", None, None]}, schema=source.schema)
-    found = Comparison(("a", "b"), ()).run(Pieces(lake), Pieces(source))
-    assert {(row.kind, tuple(row.key.values()), row.count) for row in found.rows} == {
+    outcome = Comparison(("a", "b"), ()).run(Pieces(lake), Pieces(source))
+    assert {(row.kind, tuple(row.key.values()), row.count) for row in outcome.rows} == {
         ("missing", ("1", "x"), 2), ("extra", (None, None), 1),
     }  # fmt: skip
-    assert (found.missing, found.extra) == (2, 1)
+    assert (outcome.missing, outcome.extra) == (2, 1)
 
 
 def test_values_that_change_places_are_other_rows() -> None:
@@ -163,8 +163,8 @@ def test_zeros_of_either_sign_are_equal_as_they_are_in_sql(key: tuple[str, ...])
         pa.table({name: pa.array([[zero] if name == "v" else zero], kind) for name, kind in types.items()})
         for zero in (0.0, -0.0)
     )
-    found = Comparison(tuple(types), key).run(Pieces(lake), Pieces(source))
-    assert (found.rows, found.lake, found.source) == ((), 1, 1)
+    outcome = Comparison(tuple(types), key).run(Pieces(lake), Pieces(source))
+    assert (outcome.rows, outcome.lake, outcome.source) == ((), 1, 1)
     other = source.append_column("n", pa.array([1])), lake.append_column("n", pa.array([2]))
     rows = Comparison((*types, "n"), key).run(Pieces(other[0]), Pieces(other[1])).rows
     assert [value.column for row in rows for value in row.values] == (["n"] if key else [])
@@ -172,8 +172,8 @@ def test_zeros_of_either_sign_are_equal_as_they_are_in_sql(key: tuple[str, ...])
 
 def test_an_empty_side_is_compared() -> None:
     source = pa.table({"id": [1]})
-    found = Comparison(("id",), ("id",)).run(Pieces(source.slice(1)), Pieces(source))
-    assert named(found.rows) == {("missing", "1", ()): 1}
+    outcome = Comparison(("id",), ("id",)).run(Pieces(source.slice(1)), Pieces(source))
+    assert named(outcome.rows) == {("missing", "1", ()): 1}
 
 
 @pytest.mark.parametrize("key", [("id",), ()])
@@ -181,11 +181,11 @@ def test_a_value_that_a_loss_explains_is_counted_and_not_different(key: tuple[st
     source = pa.table({"id": [1, 2, 2], "v": [1.5, 2.5, 3.5]})
     lake = pa.table({"id": [1, 2, 2], "v": [1.0, 2.5, 9.0]})
     how = Comparison(
-        ("id", "v"), key, frozenset({"v"}), lambda column, mine, theirs: "cut" if mine == int(theirs) else ""
+        ("id", "v"), key, frozenset({"v"}), lambda column, value, theirs: "cut" if value == int(theirs) else ""
     )
-    found = how.run(Pieces(lake), Pieces(source))
-    assert found.losses == {"v: cut": 1}
-    assert (found.missing, found.extra, found.differing) == ((0, 0, 1) if key else (1, 1, 0))
+    outcome = how.run(Pieces(lake), Pieces(source))
+    assert outcome.losses == {"v: cut": 1}
+    assert (outcome.missing, outcome.extra, outcome.differing) == ((0, 0, 1) if key else (1, 1, 0))
 
 
 def test_a_source_that_gives_other_rows_the_second_time_is_noticed() -> None:
@@ -200,10 +200,10 @@ def test_where_very_many_rows_differ_some_are_named_and_it_is_said(monkeypatch: 
     monkeypatch.setattr(comparison, "_ROWS_AT_ONCE", 500)
     source = many()
     lake = source.set_column(1, "amount", pa.nulls(ROWS, pa.int32()))
-    found = Comparison(tuple(source.column_names), ("id",), shown=10).run(Pieces(lake), Pieces(source))
-    assert found.partly
-    assert 0 < found.differing <= 500
-    assert len(found.rows) == 10
+    outcome = Comparison(tuple(source.column_names), ("id",), shown=10).run(Pieces(lake), Pieces(source))
+    assert outcome.partly
+    assert 0 < outcome.differing <= 500
+    assert len(outcome.rows) == 10
 
 
 @pytest.mark.parametrize(
@@ -219,10 +219,10 @@ def test_where_very_many_rows_differ_some_are_named_and_it_is_said(monkeypatch: 
 def test_any_first_column_of_a_key_can_be_cut(values: pa.Array) -> None:
     source = pa.table({"k": values, "n": [1, 2, 3, 4]})
     lake = source.slice(1)
-    found = Comparison(("k", "n"), ("k", "n"), borders=borders_of([source.column("k")])).run(
+    outcome = Comparison(("k", "n"), ("k", "n"), borders=borders_of([source.column("k")])).run(
         Pieces(lake), Pieces(source)
     )
-    assert [(row.kind, row.key["n"]) for row in found.rows] == [("missing", "1")]
+    assert [(row.kind, row.key["n"]) for row in outcome.rows] == [("missing", "1")]
 
 
 @dataclass

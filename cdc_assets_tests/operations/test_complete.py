@@ -95,10 +95,12 @@ def test_its_rows_are_applied_and_it_is_reported_on_every_run(feed: LittleFeed) 
 
 
 def test_inspect_reports_it(feed: LittleFeed) -> None:
-    found = inspect_changefeed(feed.settings())
-    assert {table.table: bool(table.incomplete) for table in found.tables} == {"s.old": True, "s.new": False}
-    assert any("live, incomplete" in line for line in inspection_lines(found))
-    assert [one.table for cause in found.findings if cause.rule == "incomplete" for one in cause.subjects] == ["s.old"]
+    inspection = inspect_changefeed(feed.settings())
+    assert {table.table: bool(table.incomplete) for table in inspection.tables} == {"s.old": True, "s.new": False}
+    assert any("live, incomplete" in line for line in inspection_lines(inspection))
+    assert [
+        subject.table for cause in inspection.findings if cause.rule == "incomplete" for subject in cause.subjects
+    ] == ["s.old"]
 
 
 def test_a_setting_makes_it_complete(feed: LittleFeed) -> None:
@@ -150,10 +152,10 @@ def test_a_held_table_stays_incomplete_until_its_truncate_is_carried_out(feed: L
 
 
 def test_statements_of_patterns_come_back_as_they_were() -> None:
-    said = CompletePattern("shop.*" * 400, "ann", "2026-01-02T03:04:05+00:00")
-    kept = {**format_decision("a.b", said), **format_decision("a", CompletePattern("x"))}
+    pattern = CompletePattern("shop.*" * 400, "ann", "2026-01-02T03:04:05+00:00")
+    kept = {**format_decision("a.b", pattern), **format_decision("a", CompletePattern("x"))}
     assert all(len(text) <= 1000 and len(name) <= 255 for name, text in kept.items())
-    assert parse_decisions(kept, "a.b", CompletePattern) == [said]
+    assert parse_decisions(kept, "a.b", CompletePattern) == [pattern]
 
 
 # --- the real lake ----------------------------------------------------------------------------------------------------
@@ -187,14 +189,14 @@ def test_commands_end_with_1_while_a_table_is_incomplete(feed: LittleFeed, run: 
     lake = ["--warehouse", str(tmp_path / "lake")]
     flags = ["--sink-uri", f"file://{feed.bucket}?protocol=csv", "--config", str(feed.toml), "--name", "little", *lake]
     assert run("apply", *flags).returncode == 1
-    said = run("status", *lake, "--json")
-    assert said.returncode == 1
-    assert {row["table"]: (row["state"], bool(row["incomplete"])) for row in json.loads(said.stdout)} == {
+    process = run("status", *lake, "--json")
+    assert process.returncode == 1
+    assert {row["table"]: (row["state"], bool(row["incomplete"])) for row in json.loads(process.stdout)} == {
         "s.old": ("applied", True),
         "s.new": ("applied", False),
     }
-    said = run("plan", *flags)
-    assert (said.returncode, "s.old: incomplete" in said.stdout) == (1, True)
+    process = run("plan", *flags)
+    assert (process.returncode, "s.old: incomplete" in process.stdout) == (1, True)
     assert run("plan", *flags, "--complete", "s.*").returncode == 0
     refused = run("rebuild", "s.old", *flags)
     assert (refused.returncode, "incomplete" in refused.stderr) == (1, True)

@@ -150,7 +150,7 @@ def test_marked_rows_are_not_compared_and_a_row_that_the_source_lacks_is_marked_
         return sorted(row["k"] for row in rows.to_pylist() if row[DELETED_AT] is not None)
 
     def states(**more: Any) -> list[str]:
-        return [one.state for one in mended.compared(**more).values()]
+        return [comparison.state for comparison in mended.compared(**more).values()]
 
     mended.feed.write([("D", table, *mended.feed.rows[table][0])])
     mended.apply()

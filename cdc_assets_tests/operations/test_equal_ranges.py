@@ -26,9 +26,9 @@ TABLE = DumpTable(TableId("shop", "t"), TableSchema((ID,), ("id",)), (FILE,), ""
 
 
 def planned(borders: pl.Series, equal: Sequence[EqualRange] = (), rows: int = 0) -> RangePlan:
-    found = plan_ranges(borders, ID, TABLE, "id", equal, rows)
-    assert found is not None
-    return found
+    plan = plan_ranges(borders, ID, TABLE, "id", equal, rows)
+    assert plan is not None
+    return plan
 
 
 def asked(plan: RangePlan) -> list[tuple[str | None, str | None]]:
@@ -44,12 +44,12 @@ def is_in(value: int, bounds: tuple[str | None, str | None]) -> bool:
 @given(st.lists(st.integers(-500, 500), max_size=6, unique=True), st.integers(0, 10**8), st.data())
 def test_every_value_is_asked_for_once_unless_it_is_known(ends: list[int], rows: int, data: st.DataObject) -> None:
     texts = [None, *map(str, sorted(ends)), None]
-    intervals = [one for one in pairwise(texts) if data.draw(st.booleans())]
-    equal = [EqualRange(*one, at, None, 5, "", "") for at, one in enumerate(intervals)]
+    intervals = [interval for interval in pairwise(texts) if data.draw(st.booleans())]
+    equal = [EqualRange(*interval, at, None, 5, "", "") for at, interval in enumerate(intervals)]
     plan = planned(pl.Series(range(-200, 200, 3)), equal, rows)
     for value in [*range(-510, 510, 7), *ends]:
-        known = any(is_in(value, one) for one in intervals)
-        assert sum(is_in(value, one) for one in asked(plan)) == (not known)
+        known = any(is_in(value, interval) for interval in intervals)
+        assert sum(is_in(value, interval) for interval in asked(plan)) == (not known)
         place = int(plan.borders.search_sorted(value, side="right"))
         assert (place in plan.known) == known
     assert sum(plan.earlier.values()) == 5 * len(intervals)
@@ -67,7 +67,7 @@ def test_days_and_times_are_borders_as_servers_print_them() -> None:
     times = planned(pl.Series([datetime(2025, 1, 1, 0, 0, second // 2, second % 2) for second in range(63)]))
     assert asked(times)[1][0] == "2025-01-01 00:00:00.000000"
     (_, conditions), *_ = list(times.files(TABLE, times.open_ranges))[1:]
-    assert [(one.column, one.operator) for one in conditions] == [("id", ">="), ("id", "<")]
+    assert [(condition.column, condition.operator) for condition in conditions] == [("id", ">="), ("id", "<")]
 
 
 def test_an_unsigned_key_is_cut_over_all_of_its_numbers() -> None:
@@ -78,7 +78,7 @@ def test_an_unsigned_key_is_cut_over_all_of_its_numbers() -> None:
     plan = plan_ranges(borders, column, TABLE, "id", [EqualRange(str(low), str(high), 7, None, 5, "", "")], 0)
     assert plan is not None
     for value in values:
-        assert sum(is_in(value, one) for one in asked(plan)) == (not low <= value < high)
+        assert sum(is_in(value, interval) for interval in asked(plan)) == (not low <= value < high)
     signed = Column("id", "DECIMAL", precision=20, scale=0, nullable=False)
     assert plan_ranges(borders, signed, TABLE, "id", (), 0) is None
 

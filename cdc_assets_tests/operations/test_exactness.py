@@ -139,7 +139,9 @@ def test_what_a_table_lacks_has_its_cause_and_concerns_no_earlier_position(lack:
     (deficit,) = deficits_at(shop.lake, planned, shop.life, FIRST + 9)
     assert (deficit.cause, deficit.accepted) == ("rows" if lack == "accepted" else lack, lack == "accepted")
     before = deficits_at(shop.lake, planned, shop.life, FIRST + 4)
-    assert [one.cause for one in before] == ([] if lack in ("records", "hold") else [deficit.cause])
+    assert [earlier_deficit.cause for earlier_deficit in before] == (
+        [] if lack in ("records", "hold") else [deficit.cause]
+    )
 
 
 # --- as of a moment ---------------------------------------------------------------------------------------------------
@@ -149,7 +151,7 @@ LIFE = Life(ORDERS, 1)
 
 def snapshots(*labels: tuple[int, bool, dict[str, str]]) -> MetadataFile:
     """The metadata of snapshots with labels: a position, whether the table was incomplete, and other properties."""
-    found = {
+    snapshots_by_number = {
         number: Snapshot(
             number,
             number - 1 or None,
@@ -158,7 +160,7 @@ def snapshots(*labels: tuple[int, bool, dict[str, str]]) -> MetadataFile:
         )
         for number, (at, lacks, more) in enumerate(labels, 1)
     }
-    return MetadataFile("here", {}, len(labels), found, tuple(found), {})
+    return MetadataFile("here", {}, len(labels), snapshots_by_number, tuple(snapshots_by_number), {})
 
 
 def past(monkeypatch: pytest.MonkeyPatch, file: MetadataFile, at: int, **table: Any) -> AsOfTable:
@@ -170,7 +172,7 @@ def past(monkeypatch: pytest.MonkeyPatch, file: MetadataFile, at: int, **table: 
     life = table.pop("life", LIFE)
     lake_table = LakeTable(("shop", "orders"), "place", life, ORDERS, newest, file.snapshot_id, 1, **table)
     state = cast(Any, SimpleNamespace(settings=None, file=lambda _: file))
-    standing = sorted(reading._standings(state, lake_table, cuts), key=lambda one: one.position)
+    standing = sorted(reading._standings(state, lake_table, cuts), key=lambda standing: standing.position)
     through = newest.progress.tso
     ledger = TableState(str(life), ORDERS, 1, through, 100, State.HELD if hold else State.APPLIED, hold)
     return reading._table(state, lake_table, "shop.orders", at, standing, ledger, aside)
@@ -200,8 +202,10 @@ ONE_BY_ONE = snapshots((10, False, {}), (20, False, {}))
 def test_a_table_as_of_a_moment_is_exact_unless_it_lacks_something_then(
     monkeypatch: pytest.MonkeyPatch, table: dict[str, Any], at: int, words: str, is_accepted: bool
 ) -> None:
-    found = past(monkeypatch, ONE_BY_ONE, at, **table)
-    assert (found.exact, words in found.reason, found.accepted) == (not words, True, is_accepted), found.reason
+    exactness = past(monkeypatch, ONE_BY_ONE, at, **table)
+    assert (exactness.exact, words in exactness.reason, exactness.accepted) == (not words, True, is_accepted), (
+        exactness.reason
+    )
 
 
 @pytest.mark.parametrize("mark", [REPLAY, REPAIR])
@@ -224,8 +228,8 @@ def test_a_snapshot_of_an_incomplete_table_is_not_exact_when_the_table_is_comple
     filled = snapshots((10, True, {}), (20, False, {}))
     assert [past(monkeypatch, filled, at).exact for at in (10, 20)] == [False, True]
     assert "it was incomplete then" in past(monkeypatch, filled, 10).reason
-    said = snapshots((10, True, {}), (20, True, {}))  # somebody says that it had no rows before
-    assert past(monkeypatch, said, 20).exact
+    metadata_file = snapshots((10, True, {}), (20, True, {}))  # somebody says that it had no rows before
+    assert past(monkeypatch, metadata_file, 20).exact
 
 
 def test_what_claims_to_be_exact_asks_the_facts_of_the_table() -> None:
@@ -233,7 +237,7 @@ def test_what_claims_to_be_exact_asks_the_facts_of_the_table() -> None:
     facts = TableCondition(
         life=replace(LIFE, kind="scd2"), gap=Gap(LIFE), hold="no", aside=[1], repaired=9, since=3, corrected="later"
     )
-    causes = [one.cause for one in facts.deficits(5)]
+    causes = [deficit.cause for deficit in facts.deficits(5)]
     assert causes == ["rows", "hold", "records", "repair", "beginning", "correction"]
     assert {*causes} == {*LACKS, "beginning", "correction"} - {"accepted"}
 
@@ -247,4 +251,4 @@ def test_states_that_begin_late_are_not_exact_and_a_log_that_does_is(tmp_path: P
     (log,) = [life for life in shop.lake.tables if life.kind]
     assert TableCondition(life=log, gap=None, since=FIRST + 5).deficits(FIRST + 9) == ()
     states = TableCondition(life=replace(log, kind="scd2"), gap=None, since=FIRST + 5).deficits(FIRST + 9)
-    assert [(one.cause, one.accepted) for one in states] == [("beginning", True)]
+    assert [(standing.cause, standing.accepted) for standing in states] == [("beginning", True)]

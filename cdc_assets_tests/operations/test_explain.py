@@ -84,11 +84,11 @@ def test_the_changes_of_random_keys_are_those_of_the_history(protocol: str, hist
     for file in tmp_path.rglob("CDC*.csv") if history else ():
         file.unlink()
     for key in range(20):
-        found = shop.explain(str(key))
-        seen = [(one.position, one.kind, *one.changed["v"]) for one in found.changes]
+        explanation = shop.explain(str(key))
+        seen = [(change.position, change.kind, *change.changed["v"]) for change in explanation.changes]
         assert seen == model.get(key, [])
-        assert found.row == ({"id": str(key), "v": rows[key]} if key in rows else None)
-        assert found.gone == ()
+        assert explanation.row == ({"id": str(key), "v": rows[key]} if key in rows else None)
+        assert explanation.gone == ()
 
 
 @pytest.mark.parametrize("history", ["", "log"])
@@ -100,9 +100,9 @@ def test_a_row_with_a_date_of_the_year_0_is_explained(history: str, tmp_path: Pa
         shop.feed.ddl("shop.t", FIRST + 3, "ALTER TABLE `t` ADD COLUMN `w` INT", 5, wide=True)
         shop.apply(FIRST + 4)
         for key, day in (("1", "0000-01-01"), ("2", "2020-02-29")):
-            found = shop.explain(key)
-            assert found.row == {"id": key, "v": day, "w": None}
-            assert [one.changed["v"] for one in found.changes] == [(None, day)]
+            explanation = shop.explain(key)
+            assert explanation.row == {"id": key, "v": day, "w": None}
+            assert [change.changed["v"] for change in explanation.changes] == [(None, day)]
 
 
 def test_a_change_names_its_place_window_run_and_snapshot(tmp_path: Path) -> None:
@@ -111,13 +111,13 @@ def test_a_change_names_its_place_window_run_and_snapshot(tmp_path: Path) -> Non
     shop.apply(FIRST + 5, "first")
     shop.feed.rows("shop.t", FIRST, [("U", FIRST + 7, 2, "c")])
     shop.apply(FIRST + 9, "second")
-    found = shop.explain("2")
-    assert [(one.place.rsplit("/", 1)[1], one.run, one.changed) for one in found.changes] == [
+    explanation = shop.explain("2")
+    assert [(change.place.rsplit("/", 1)[1], change.run, change.changed) for change in explanation.changes] == [
         ("CDC00000000000000000001.csv line 2", "first", {"id": (None, "2"), "v": (None, "b")}),
         ("CDC00000000000000000002.csv line 1", "second", {"v": ("b", "c")}),
     ]
-    assert (found.row, found.position) == ({"id": "2", "v": "c"}, FIRST + 7)
-    assert [one.action for one in found.events] == ["create"]
+    assert (explanation.row, explanation.position) == ({"id": "2", "v": "c"}, FIRST + 7)
+    assert [event.action for event in explanation.events] == ["create"]
 
 
 def test_an_update_whose_former_row_was_not_read_does_not_call_its_values_null(tmp_path: Path) -> None:
@@ -134,10 +134,12 @@ def test_ddl_in_between_is_told_and_changes_keep_the_columns_of_their_time(tmp_p
     shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "a")])
     shop.feed.ddl("shop.t", FIRST + 5, "ALTER TABLE `t` ADD COLUMN `w` INT", 5, wide=True)
     shop.apply(FIRST + 9)
-    found = shop.explain("1")
-    assert [(one.action, one.query) for one in found.events][1:] == [("change", "ALTER TABLE `t` ADD COLUMN `w` INT")]
-    assert [list(one.changed) for one in found.changes] == [["id", "v"]]
-    assert found.row == {"id": "1", "v": "a", "w": None}
+    explanation = shop.explain("1")
+    assert [(event.action, event.query) for event in explanation.events][1:] == [
+        ("change", "ALTER TABLE `t` ADD COLUMN `w` INT")
+    ]
+    assert [list(change.changed) for change in explanation.changes] == [["id", "v"]]
+    assert explanation.row == {"id": "1", "v": "a", "w": None}
 
 
 def test_a_row_that_a_truncate_removes_is_told_as_that_and_the_next_one_is_another(tmp_path: Path) -> None:
@@ -146,8 +148,8 @@ def test_a_row_that_a_truncate_removes_is_told_as_that_and_the_next_one_is_anoth
     shop.feed.ddl("shop.t", FIRST + 5, "TRUNCATE TABLE `t`", 11)
     shop.feed.rows("shop.t", FIRST + 5, [("I", FIRST + 7, 1, "b")])
     shop.apply(FIRST + 9)
-    found = [(one.position - FIRST, one.kind, one.changed["v"]) for one in shop.explain("1").changes]
-    assert found == [(1, "insert", (None, "a")), (5, "delete", ("a", None)), (7, "insert", (None, "b"))]
+    changes = [(change.position - FIRST, change.kind, change.changed["v"]) for change in shop.explain("1").changes]
+    assert changes == [(1, "insert", (None, "a")), (5, "delete", ("a", None)), (7, "insert", (None, "b"))]
     assert shop.explain("1").changes[1].place == f"DDL of version {FIRST + 5}"
 
 
@@ -155,9 +157,9 @@ def test_what_is_not_applied_is_not_told_and_bounds_are_kept(tmp_path: Path) -> 
     shop = Shop(tmp_path)
     shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "a"), ("U", FIRST + 3, 1, "b"), ("U", FIRST + 8, 1, "c")])
     shop.apply(FIRST + 5)
-    assert [one.position for one in shop.explain("1").changes] == [FIRST + 1, FIRST + 3]
-    assert [one.position for one in shop.explain("1", since=FIRST + 1).changes] == [FIRST + 3]
-    assert [one.position for one in shop.explain("1", until=FIRST + 2).changes] == [FIRST + 1]
+    assert [change.position for change in shop.explain("1").changes] == [FIRST + 1, FIRST + 3]
+    assert [change.position for change in shop.explain("1", since=FIRST + 1).changes] == [FIRST + 3]
+    assert [change.position for change in shop.explain("1", until=FIRST + 2).changes] == [FIRST + 1]
 
 
 def key_of(kind: str, precision: int, scale: int) -> dict[str, str]:
@@ -198,9 +200,9 @@ def test_changes_of_a_key_that_ddl_made_another_value_are_told(
     shop.apply(at + 9)
     expected = [(3, (None, "v0")), (13, ("v0", "v1")), (23, ("v1", "v2"))]
     for until, count in ((at, 2), (FIRST + 5, 1), (at + 9, 3)):
-        found = shop.explain(values[-1], until=until)
-        assert [(one.position - FIRST, one.changed["v"]) for one in found.changes] == expected[:count]
-        assert found.gone == ()
+        explanation = shop.explain(values[-1], until=until)
+        assert [(change.position - FIRST, change.changed["v"]) for change in explanation.changes] == expected[:count]
+        assert explanation.gone == ()
 
 
 def test_a_key_that_was_deleted_in_another_case_before_a_ddl_made_another_value_of_it_was_gone(tmp_path: Path) -> None:
@@ -210,8 +212,12 @@ def test_a_key_that_was_deleted_in_another_case_before_a_ddl_made_another_value_
     shop.feed.ddl("shop.t", FIRST + 10, "ALTER TABLE `t` MODIFY COLUMN `id` CHAR(5) COLLATE utf8mb4_general_ci", 12,
                   key=key_of("CHAR", 5, 0))  # fmt: skip
     shop.apply(FIRST + 19)
-    found = shop.explain("aB").changes
-    assert [(one.position - FIRST, one.kind) for one in found] == [(1, "insert"), (2, "delete"), (3, "insert")]
+    changes = shop.explain("aB").changes
+    assert [(change.position - FIRST, change.kind) for change in changes] == [
+        (1, "insert"),
+        (2, "delete"),
+        (3, "insert"),
+    ]
 
 
 class CountedReads:
@@ -242,9 +248,9 @@ def test_only_files_whose_key_bounds_may_hold_the_key_are_opened(
     shop.feed.rows("shop.t", FIRST, [("U", FIRST + 901, 40, "c"), ("D", FIRST + 902, 405, "b")])
     shop.apply(FIRST + 1000)
     reads = CountedReads(monkeypatch)
-    found = shop.explain("402"), shop.explain("405"), shop.explain("7")
+    explanations = shop.explain("402"), shop.explain("405"), shop.explain("7")
     assert sorted(reads.paths) == numbered(41, 41, 61, 61)
-    assert [[one.kind for one in row.changes] for row in found] == [[], ["insert", "delete"], []]
+    assert [[change.kind for change in row.changes] for row in explanations] == [[], ["insert", "delete"], []]
 
 
 def test_a_file_that_was_written_anew_or_never_read_is_opened_whatever_its_bounds_were(
@@ -268,9 +274,9 @@ def test_a_file_that_is_gone_is_named_with_its_positions(tmp_path: Path) -> None
     shop.feed.rows("shop.t", FIRST, [("U", FIRST + 3, 1, "b")])
     shop.apply(FIRST + 5)
     lost.unlink()
-    found = shop.explain("1")
-    assert [(one.kind, one.changed["v"]) for one in found.changes] == [("update", (None, "b"))]
-    (sentence,) = found.gone
+    explanation = shop.explain("1")
+    assert [(change.kind, change.changed["v"]) for change in explanation.changes] == [("update", (None, "b"))]
+    (sentence,) = explanation.gone
     assert "of what was read for shop.t" in sentence
     assert f"positions from {FIRST + 1} to {FIRST + 1}" in sentence
 
@@ -294,25 +300,25 @@ def test_a_record_in_quarantine_is_told_of_a_key_that_is_hashed_where_its_bytes_
     shop = Shop(tmp_path, quarantine=True, privacy=masks, **seal)
     shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 17, "a"), ("U", FIRST + 2, 17, "b" * 41)])
     shop.apply(FIRST + 5)
-    found = [shop.explain(key) for key in ("17", "18")]
-    assert [len(one.set_aside) for one in found] == [int(sealed), 0]
-    assert [any("1 record of the table in quarantine" in text for text in one.gone) for one in found] == [
-        not sealed, not sealed,
-    ]  # fmt: skip
+    explanations = [shop.explain(key) for key in ("17", "18")]
+    assert [len(explanation.set_aside) for explanation in explanations] == [int(sealed), 0]
+    assert [
+        any("1 record of the table in quarantine" in text for text in explanation.gone) for explanation in explanations
+    ] == [not sealed, not sealed]
 
 
 @pytest.mark.parametrize(
-    ("key", "said"), [((), "0 values came"), (("1", "2"), "2 values came"), (("x",), "no value of")]
+    ("key", "sentence"), [((), "0 values came"), (("1", "2"), "2 values came"), (("x",), "no value of")]
 )
-def test_a_key_that_does_not_fit_is_refused(key: tuple[str, ...], said: str, tmp_path: Path) -> None:
+def test_a_key_that_does_not_fit_is_refused(key: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     shop.apply(FIRST + 1)
-    with pytest.raises(BadSettings, match=said):
+    with pytest.raises(BadSettings, match=sentence):
         shop.explain(*key)
 
 
 @pytest.mark.parametrize(
-    ("mirror", "table", "said"),
+    ("mirror", "table", "sentence"),
     [
         (True, "shop.t__log", r"shop.t__log is a history table; expected .* Give shop.t\.$"),
         (False, "shop.t__log", r"shop.t__log is a history table; expected .* Give shop.t\.$"),
@@ -321,11 +327,11 @@ def test_a_key_that_does_not_fit_is_refused(key: tuple[str, ...], said: str, tmp
     ],
 )
 def test_a_table_without_rows_as_the_source_has_them_is_refused_by_what_it_is(
-    mirror: bool, table: str, said: str, tmp_path: Path
+    mirror: bool, table: str, sentence: str, tmp_path: Path
 ) -> None:
     shop = Shop(tmp_path, history={"*.*": {"kinds": ["log"], "mirror": mirror}})
     shop.apply(FIRST + 1)
-    with pytest.raises(BadSettings, match=said):
+    with pytest.raises(BadSettings, match=sentence):
         explain(shop.pipeline(), shop.lake, table, ("1",))
 
 
@@ -338,10 +344,10 @@ def test_a_row_of_a_masked_key_is_found_by_what_a_person_knows_and_shown_masked(
     )
     shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 7, "4000123412341234"), ("I", FIRST + 2, 8, "another value")])
     shop.apply(FIRST + 5)
-    found = shop.explain("7")
-    assert [one.changed["v"] for one in found.changes] == [(None, "1234")]
-    assert found.row == {**found.key, "v": "1234"}
-    assert len(found.key["id"] or "") == 64
+    explanation = shop.explain("7")
+    assert [change.changed["v"] for change in explanation.changes] == [(None, "1234")]
+    assert explanation.row == {**explanation.key, "v": "1234"}
+    assert len(explanation.key["id"] or "") == 64
 
 
 def test_a_change_of_a_log_names_its_place_and_run_and_columns_of_its_time(tmp_path: Path) -> None:
@@ -350,9 +356,9 @@ def test_a_change_of_a_log_names_its_place_and_run_and_columns_of_its_time(tmp_p
     shop.apply(FIRST + 3, "first")
     shop.feed.ddl("shop.t", FIRST + 5, "ALTER TABLE `t` ADD COLUMN `w` INT", 5, wide=True)
     shop.apply(FIRST + 9, "second")
-    (one,) = shop.explain("1").changes
-    assert (one.place.rsplit("/", 1)[1], one.run) == ("CDC00000000000000000001.csv line 1", "first")
-    assert (one.kind, list(one.changed), one.hi) == ("insert", ["id", "v"], 0)
+    (change,) = shop.explain("1").changes
+    assert (change.place.rsplit("/", 1)[1], change.run) == ("CDC00000000000000000001.csv line 1", "first")
+    assert (change.kind, list(change.changed), change.hi) == ("insert", ["id", "v"], 0)
 
 
 def test_runs_of_dagster_have_the_path_of_their_page(tmp_path: Path) -> None:
@@ -361,6 +367,6 @@ def test_runs_of_dagster_have_the_path_of_their_page(tmp_path: Path) -> None:
     shop.apply(FIRST + 2, run)
     shop.feed.rows("shop.t", FIRST, [("U", FIRST + 3, 1, "b")])
     shop.apply(FIRST + 4, "cli-0123456789ab")
-    found = shop.explain("1")
-    assert [one["page"] for one in explanation_json("shop", found)["changes"]] == [f"/runs/{run}", ""]
-    assert any(f"run {run} (/runs/{run})" in line for line in explanation_lines(found))
+    explanation = shop.explain("1")
+    assert [change["page"] for change in explanation_json("shop", explanation)["changes"]] == [f"/runs/{run}", ""]
+    assert any(f"run {run} (/runs/{run})" in line for line in explanation_lines(explanation))

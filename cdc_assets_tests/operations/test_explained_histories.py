@@ -58,15 +58,15 @@ def plain(text: str | None) -> str | None:
     return text if text is None else re.sub(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\.(\d*?)0*$", _fraction, text)
 
 
-def _fraction(found: re.Match[str]) -> str:
-    return f"{found[1]}.{found[2]}" if found[2] else found[1]
+def _fraction(match: re.Match[str]) -> str:
+    return f"{match[1]}.{match[2]}" if match[2] else match[1]
 
 
 class Past:
     """A table of the model as it was after each event, under the names that its columns have in the end."""
 
     def __init__(self, source: Source, name: TableId) -> None:
-        self.life, self.last = next((n, one) for n, one in source.past[-1][1].items() if one.name == name)
+        self.life, self.last = next((n, column) for n, column in source.past[-1][1].items() if column.name == name)
         self.states = [(ts, tables.get(self.life)) for ts, tables in source.past]
         self.moved = {event.ts for event in source.log if isinstance(event, Transaction)}
         self.renames = [
@@ -82,14 +82,14 @@ class Past:
 
     def keys(self, key: tuple[str, ...]) -> list[dict[str, str]]:
         """Return the values that the key had in any row, in the types of the end."""
-        found = {}
+        keys = {}
         for ts, table in self.states:
             names = self.names_at(ts, key)
             for row in table.rows.values() if table is not None else ():
                 if "" not in names and all(row.get(name) is not None for name in names):
-                    values = {one: text_of(row[name]) or "" for one, name in zip(key, names, strict=True)}
-                    found[tuple(self.normal(values).values())] = values
-        return list(found.values())
+                    values = {key_column: text_of(row[name]) or "" for key_column, name in zip(key, names, strict=True)}
+                    keys[tuple(self.normal(values).values())] = values
+        return list(keys.values())
 
     def normal(self, key: Mapping[str, str]) -> dict[str, Value]:
         columns = {col.name: col for col in self.last.columns}
@@ -99,14 +99,14 @@ class Past:
         names = self.names_at(ts, tuple(key))
         wanted = self.normal(key)
         for row in table.rows.values() if table is not None else ():
-            values = {one: text_of(row.get(name)) for one, name in zip(key, names, strict=True)}
+            values = {key_column: text_of(row.get(name)) for key_column, name in zip(key, names, strict=True)}
             if None not in values.values() and self.normal({n: v or "" for n, v in values.items()}) == wanted:
                 return row
         return None
 
     def changes(self, key: Mapping[str, str]) -> list[Change]:
         """Return what transactions did to the row of a key."""
-        found: list[Change] = []
+        changes: list[Change] = []
         before: Mapping[str, Value] | None = None
         for ts, table in self.states:
             after = self.row(ts, table, key)
@@ -115,9 +115,9 @@ class Past:
                 names = dict.fromkeys([*(before or {}), *(after or {})])
                 pairs = {name: (text_of((before or {}).get(name)), text_of((after or {}).get(name))) for name in names}
                 whole = before is None or after is None
-                found.append((ts, kind, {name: pair for name, pair in pairs.items() if whole or pair[0] != pair[1]}))
+                changes.append((ts, kind, {name: pair for name, pair in pairs.items() if whole or pair[0] != pair[1]}))
             before = after
-        return found
+        return changes
 
 
 def check(applied: Applied, chance: random.Random, most: int, *, by_log: bool = False) -> int:
@@ -133,27 +133,36 @@ def check(applied: Applied, chance: random.Random, most: int, *, by_log: bool = 
                 applied.explained(name, {})
             continue
         keys = past.keys(key)
-        for one in chance.sample(keys, min(most, len(keys))):
-            found = applied.explained(name, one)
+        for key_values in chance.sample(keys, min(most, len(keys))):
+            explanation = applied.explained(name, key_values)
             after = max(
-                (int(text) for said in found.gone for text in re.findall(r"^before (\d+) the key", said)), default=0
+                (int(text) for sentence in explanation.gone for text in re.findall(r"^before (\d+) the key", sentence)),
+                default=0,
             )
-            assert [said for said in found.gone if not said.startswith("before ")] == []
-            wanted = [change for change in past.changes(one) if change[0] > after]
+            assert [sentence for sentence in explanation.gone if not sentence.startswith("before ")] == []
+            wanted = [change for change in past.changes(key_values) if change[0] > after]
             known = {change[0] for change in wanted} if by_log else set()  # of columns that were dropped since
-            mine = [
+            explained_changes = [
                 (change.position, change.kind, {n: (plain(a), plain(b)) for n, (a, b) in change.changed.items()})
-                for change in found.changes
+                for change in explanation.changes
                 if change.position in past.moved  # a DDL's effect is told as its own
                 if change.changed or change.position in known  # else it was deleted and inserted again as it was
             ]
             if by_log:
-                assert [change[:2] for change in mine] == [change[:2] for change in wanted], (name, key, one)
+                assert [change[:2] for change in explained_changes] == [change[:2] for change in wanted], (
+                    name,
+                    key,
+                    key_values,
+                )
             else:
-                assert mine == wanted, (name, key, one)
-            row = past.row(past.states[-1][0], past.last, one)
-            shown = None if found.row is None else {n: plain(value) for n, value in found.row.items()}
-            assert shown == (None if row is None else {n: text_of(value) for n, value in row.items()}), (name, key, one)
+                assert explained_changes == wanted, (name, key, key_values)
+            row = past.row(past.states[-1][0], past.last, key_values)
+            shown = None if explanation.row is None else {n: plain(value) for n, value in explanation.row.items()}
+            assert shown == (None if row is None else {n: text_of(value) for n, value in row.items()}), (
+                name,
+                key,
+                key_values,
+            )
             count += 1
     return count
 

@@ -129,8 +129,8 @@ def test_cuts_and_tags_that_have_the_row_keep_it_until_a_person_lets_them_go(
     assert any(f"the cut cut-{FIRST} keeps" in line and "cuts.keep newer" in line for line in forget_lines(regular))
     assert "--remove-cuts" in list(forget_lines(report))[-1]
     assert [ticket.stopped for ticket in shop.lake.tickets.values()] == [True]
-    found = find_rows(shop.pipeline(), MemoryForgetting(shop.lake), "shop.t", [["1"]])
-    assert [files.tags for files in found.values()] == [("audit", "with")]
+    found_files = find_rows(shop.pipeline(), MemoryForgetting(shop.lake), "shop.t", [["1"]])
+    assert [files.tags for files in found_files.values()] == [("audit", "with")]
     with monkeypatch.context() as patched:
         patched.setattr(MemoryForgetting, "forget", killed)
         with pytest.raises(Killed):
@@ -146,7 +146,7 @@ def test_a_report_counts_each_key_once_and_says_of_how_many_there_were_rows(tmp_
     shop = Shop(tmp_path, history={"shop.t": "log"})
     shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "a"), ("U", FIRST + 2, 1, "b"), ("I", FIRST + 3, 2, "c"))
     report = shop.forget("1", "7", "1")
-    assert (report.keys, [(one.rows, one.keys) for one in report.removed]) == (2, [(1, 1), (2, 1)])
+    assert (report.keys, [(removal.rows, removal.keys) for removal in report.removed]) == (2, [(1, 1), (2, 1)])
     lines = list(forget_lines(report))
     assert any(line.startswith(f"  removed   shop.t@{FIRST}.log: 2 copies of rows of 1 of 2 keys;") for line in lines)
 
@@ -162,8 +162,8 @@ def test_a_log_of_which_rows_were_forgotten_says_what_it_lacks_of_a_row_that_a_r
     back, other = (explain(shop.pipeline(), shop.lake, "shop.t", [key]) for key in "12")
     assert (back.row, back.changes, other.gone) == ({"id": "1", "v": "one"}, (), ())
     assert [f"through {FIRST + 9}" in sentence for sentence in back.gone] == [True]
-    found = extract(shop.pipeline(), "shop.t", 0, FIRST + 9)
-    assert (found.changes.num_rows, found.forgotten_through) == (1, FIRST + 9)
+    table_extract = extract(shop.pipeline(), "shop.t", 0, FIRST + 9)
+    assert (table_extract.changes.num_rows, table_extract.forgotten_through) == (1, FIRST + 9)
     shop.apply(FIRST + 20, ("U", FIRST + 12, 1, "uno"))
     assert extract(shop.pipeline(), "shop.t", FIRST + 9, FIRST + 20).description()["forgotten_through"] is None
 
@@ -172,7 +172,7 @@ def test_history_tables_of_kinds_that_are_switched_off_forget_the_row_too(tmp_pa
     shop = Shop(tmp_path, history={"shop.*": ["log", "scd2"]})
     shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"), ("I", FIRST + 2, 2, "two"))
     shop.more = {}
-    assert {one.life.kind for one in shop.forget("1").removed} == {"", "log", "scd2"}
+    assert {removal.life.kind for removal in shop.forget("1").removed} == {"", "log", "scd2"}
     assert [shop.rows(kind) for kind in ("", "log", "scd2")] == [[(2, "two")]] * 3
 
 
@@ -268,7 +268,7 @@ def test_the_ledger_keeps_no_range_of_keys_of_a_table_of_which_rows_were_forgott
     shop.apply(FIRST + 9, ("I", FIRST + 1, 4711, "one"), ("I", FIRST + 2, 4720, "two"))
     (life,) = shop.lake.tables
     (before,) = shop.ledger.files_of("little", life)
-    assert [(one.column, one.low, one.high) for one in before.keys] == [("id", 4711, 4720)]
+    assert [(key.column, key.low, key.high) for key in before.keys] == [("id", 4711, 4720)]
     shop.forget("4711")
     (after,) = shop.ledger.files_of("little", life)
     assert (after.rows, after.keys) == (before.rows, ())
@@ -363,7 +363,7 @@ def test_a_run_that_is_killed_as_soon_as_its_keys_are_kept_out_is_told_too(
             shop.forget("1", until=FOREVER)
         patched.setattr(Planner, "plan", plan)
     assert len(shop.lake.decisions().kept_out) == 1
-    assert [(one.table, one.keys) for one in shop.lake.tickets.values()] == [("shop.t", 1)]
+    assert [(ticket.table, ticket.keys) for ticket in shop.lake.tickets.values()] == [("shop.t", 1)]
     assert shop.forget("1", until=FOREVER).complete
     assert shop.lake.tickets == {}
 
@@ -381,7 +381,7 @@ def test_the_ticket_of_a_long_run_keeps_what_it_says(tmp_path: Path, monkeypatch
     def long(*given: Any) -> Any:
         renewed.clear()
         assert renewed.wait(60)
-        assert [one.table for one in shop.lake.tickets.values()] == ["shop.t"]
+        assert [ticket.table for ticket in shop.lake.tickets.values()] == ["shop.t"]
         return search(*given)
 
     monkeypatch.setattr("cdc_assets.operations.tickets._BEAT_SECONDS", 0.001)
@@ -418,10 +418,10 @@ def test_a_killed_run_is_finished_under_any_name_of_the_table_or_ended_without_i
     lake.touch(dataclasses.replace(ticket, alive=0.0))
     with pytest.raises(BadSettings, match=r"no run that forgets rows of shop\.u .*; known are: shop\.t"):
         abandon(shop.pipeline(), lake, "shop.u")
-    assert [one.token for one in abandon(shop.pipeline(), lake, "shop.T", "run")] == [token]
+    assert [ticket.token for ticket in abandon(shop.pipeline(), lake, "shop.T", "run")] == [token]
     assert shop.lake.tickets == {}
-    said = [entry.query for entry in shop.ledger.journal("little") if "abandoned" in entry.query]
-    assert said == ["1 key abandoned, of a run that began at " + ticket.since + ": rows of them may be left"]
+    queries = [entry.query for entry in shop.ledger.journal("little") if "abandoned" in entry.query]
+    assert queries == ["1 key abandoned, of a run that began at " + ticket.since + ": rows of them may be left"]
 
 
 def test_what_killed_runs_left_on_this_machine_goes_and_what_is_at_work_stays(
@@ -437,7 +437,7 @@ def test_what_killed_runs_left_on_this_machine_goes_and_what_is_at_work_stays(
     with scratch() as place:
         (place / "rows").write_text("one")
         assert shop.forget("1").scratch == 1
-        assert [one.parent.name for one in tmp_path.glob(f"{SCRATCH}*/files")] == [place.parent.name]
+        assert [path.parent.name for path in tmp_path.glob(f"{SCRATCH}*/files")] == [place.parent.name]
         assert (left.exists(), (place / "rows").exists()) == (False, True)
     assert not place.parent.exists()
 
@@ -599,7 +599,7 @@ def test_a_message_that_cannot_be_read_and_may_have_the_row_is_named_and_not_los
     feed.send(lines=[*topic.lines, bad])
     feed.apply()
     (event,) = feed.landing.landed().open_bad
-    keyed = (one for one, table in feed.lake.tables.items() if table.name is not None and len(table.schema.key) == 1)
+    keyed = (life for life, table in feed.lake.tables.items() if table.name is not None and len(table.schema.key) == 1)
     with pytest.raises(ForgetRefused, match=f"offset {event.offset} cannot be read and may have the rows"):
         forget(feed.pipeline(), MemoryForgetting(feed.lake), str(next(keyed)), [["4711"]])
     assert feed.landing.landed().open_bad == (event,)
@@ -610,14 +610,14 @@ def test_what_messages_say_of_columns_is_no_row_and_stays() -> None:
     feed.send()
     feed.apply()
     before = feed.landing.landed().events
-    said = b"".join(one.value or b"" for one in before if one.kind in (EventKind.DDL, EventKind.SCHEMA))
+    schema_bytes = b"".join(event.value or b"" for event in before if event.kind in (EventKind.DDL, EventKind.SCHEMA))
     keyed = ((table, life) for life, table in feed.lake.tables.items() if table.name is not None and table.schema.key)
     life, key = next(
         (life, text)
         for table, life in keyed
         if len(table.schema.key) == 1
         for value in table.rows.column(table.schema.key[0]).to_pylist()
-        if re.search(rb"\b%s\b" % re.escape((text := value_text(value) or "").encode()), said)
+        if re.search(rb"\b%s\b" % re.escape((text := value_text(value) or "").encode()), schema_bytes)
     )
     forget(feed.pipeline(), MemoryForgetting(feed.lake), str(life), [[key]])
     assert feed.landing.landed().events == before
@@ -636,8 +636,8 @@ def test_messages_of_the_landing_have_nothing_of_a_forgotten_row(protocol: str) 
     feed.send()
     feed.apply()
     tables = [(table, life) for life, table in feed.lake.tables.items() if table.name is not None and table.schema.key]
-    table, life = max(tables, key=lambda one: one[0].rows.num_rows)
-    names, expected = list(table.schema.key), {one: other.rows for one, other in feed.lake.tables.items()}
+    table, life = max(tables, key=lambda pair: pair[0].rows.num_rows)
+    names, expected = list(table.schema.key), {life: other.rows for life, other in feed.lake.tables.items()}
     wanted = table.rows.select(names).slice(0, 1)
     key = [value_text(value) or "" for value in wanted.to_pylist()[0].values()]
     report = forget(feed.pipeline(), MemoryForgetting(feed.lake), str(life), [key])
@@ -645,13 +645,13 @@ def test_messages_of_the_landing_have_nothing_of_a_forgotten_row(protocol: str) 
     again = TopicFeed(settings_of(topic), feed.log, topic, feed.store)
     outcome = again.apply()
     if report.lost:  # its messages have other rows, too: what would lack these is held
-        held = {str(one.life.born_as) for one in outcome.tables if one.state is State.HELD}
+        held = {str(table.life.born_as) for table in outcome.tables if table.state is State.HELD}
         assert set(report.lost) <= held
     else:
         left = expected[life].filter(pc.invert(pc.is_in(expected[life].column(names[0]), wanted.column(names[0]))))
         assert again.lake.tables[life].rows.sort_by(names[0]).equals(left.sort_by(names[0]))
-    for one in expected.keys() - {life} if not report.lost else ():
-        assert again.lake.tables[one].rows.equals(expected[one])
+    for other_life in expected.keys() - {life} if not report.lost else ():
+        assert again.lake.tables[other_life].rows.equals(expected[other_life])
 
 
 def test_no_file_of_a_landing_on_iceberg_has_a_message_of_a_forgotten_row(tmp_path: Path) -> None:
@@ -662,7 +662,7 @@ def test_no_file_of_a_landing_on_iceberg_has_a_message_of_a_forgotten_row(tmp_pa
         feed.apply()
         feed.send()
         feed.apply()
-        keyed = (one for one in feed.lake.tables.items() if one[1].name is not None and len(one[1].schema.key) == 1)
+        keyed = (pair for pair in feed.lake.tables.items() if pair[1].name is not None and len(pair[1].schema.key) == 1)
         life, table, key, token = next(
             (life, table, value_text(row[table.schema.key[0]]), text.encode())
             for life, table in keyed
@@ -672,9 +672,9 @@ def test_no_file_of_a_landing_on_iceberg_has_a_message_of_a_forgotten_row(tmp_pa
         )
         assert leaks(tmp_path / "lake", {token})
         file = next(
-            one
-            for one in store.stored().rows
-            if token in repr(store.read_rows(one, ["value"])["value"].to_pylist()).encode()
+            row
+            for row in store.stored().rows
+            if token in repr(store.read_rows(row, ["value"])["value"].to_pylist()).encode()
         )
         copied = Path(file.removeprefix("file://"))
         killed_in = copied.with_name("of-a-landing-that-was-killed.parquet")
@@ -696,7 +696,7 @@ def test_a_replay_of_older_records_brings_no_forgotten_row_back(tmp_path: Path, 
     shop.apply(FIRST + 9)
     assert shop.forget("1").complete
     bad.write_bytes(bad.read_bytes().replace(b"x" * 50, b"two"))
-    done = {one.life.kind: one.reason for one in replay(shop.pipeline())}
+    done = {replay_result.life.kind: replay_result.reason for replay_result in replay(shop.pipeline())}
     assert "rows of it were forgotten after these records had been set aside" in done[kind]
     assert shop.rows(kind) == []
 
@@ -713,7 +713,10 @@ def test_a_replay_of_a_later_record_brings_no_state_back_that_was_forgotten_befo
     shop.apply(FIRST + 19)
     for path in (later, early) if mended else (later,):
         path.write_bytes(path.read_bytes().replace(b"y" * 50, b"uno").replace(b"x" * 50, b"two"))
-    assert [(one.rows, one.left, bool(one.reason)) for one in replay(shop.pipeline())] == [(1, 1, mended)] * 2
+    assert [
+        (replay_result.rows, replay_result.left, bool(replay_result.reason))
+        for replay_result in replay(shop.pipeline())
+    ] == [(1, 1, mended)] * 2
     assert [shop.rows(kind) for kind in ("", "scd2")] == [[(1, "uno")]] * 2
 
 
@@ -746,9 +749,9 @@ def test_status_tells_what_is_left_of_a_killed_run_of_a_table_that_was_renamed_o
         ticket = Ticket("token", "digest", "run", 1.0, 2.0, table="shop.t", keys=3, life=format_identity(life))
         LakeTickets(state, FORGET).touch(ticket)
     with closing(Ledger(f"sqlite:///{tmp_path}/ledger.db")) as ledger:
-        lives = [str(dataclasses.replace(life, kind=one)) for one in (kind, "scd2")]
+        lives = [str(dataclasses.replace(life, kind=life_kind)) for life_kind in (kind, "scd2")]
         names = [TableId("shop", f"u{number}") for number in range(2)]
-        states = [TableState(one, name, 1, 3, 3, State.APPLIED) for one, name in zip(lives, names, strict=True)]
+        states = [TableState(life, name, 1, 3, 3, State.APPLIED) for life, name in zip(lives, names, strict=True)]
         ledger.record_states("little", states, {})
     shown = {row.table: row.unfinished for row in lake_status(settings) if row.unfinished}
     assert list(shown) == ["shop.u0"]

@@ -55,7 +55,7 @@ def forgotten(feed: TopicFeed, key: str = "7", **more: Any) -> ForgetReport:
 def left(feed: TopicFeed) -> list[int]:
     """Return which of the values some message of the landing has."""
     messages = [group.column("value").to_pylist() for groups in feed.store.files.values() for group in groups]
-    return [one for one in VALUES if str(one).encode() in repr(messages).encode()]
+    return [value for value in VALUES if str(value).encode() in repr(messages).encode()]
 
 
 def test_rows_that_are_landed_above_the_fence_are_not_lost_and_not_left(feed: TopicFeed) -> None:
@@ -94,14 +94,14 @@ def test_a_message_that_gives_a_row_the_key_is_not_emptied_before_the_row_has_le
     assert forgotten(feed, until=FOREVER).lost == ("shop.t",)
     assert (left(feed), rows_of(feed)) == ([4711], [])
     again = TopicFeed(feed.settings, feed.log, store=feed.store)
-    assert [one.state for one in again.apply().tables] == [State.HELD]
+    assert [table.state for table in again.apply().tables] == [State.HELD]
 
 
 def test_rows_that_are_landed_behind_what_holds_their_table_are_not_left(feed: TopicFeed) -> None:
     broker(feed).send(0, ddl(100), row(120, 7, 4711), mark(150))
     feed.apply()
     broker(feed).send(0, altered(170, "TURN `v`"), row(180, 7, 4712), mark(190))
-    assert [one.state for one in feed.apply().tables] == [State.HELD]
+    assert [table.state for table in feed.apply().tables] == [State.HELD]
     assert forgotten(feed, until=FOREVER).complete
     assert left(feed) == []
 
@@ -112,7 +112,7 @@ def test_messages_of_the_keys_are_found_by_the_type_that_the_key_had_then(feed: 
     broker(feed).send(0, altered(140, "MODIFY COLUMN `id` VARCHAR(20)"))
     broker(feed).send(0, canal("INSERT", 150, data=[{"id": "x", "v": "4712"}], **texts), mark(160))
     outcome = feed.apply()
-    assert [one.state for one in outcome.tables] == [State.APPLIED]
+    assert [table.state for table in outcome.tables] == [State.APPLIED]
     assert forgotten(feed, "x").complete
     assert left(feed) == [4711]
     assert forgotten(feed, "7").complete
@@ -124,7 +124,7 @@ def test_messages_from_before_another_key_are_found_by_the_columns_that_the_key_
     broker(feed).send(0, altered(140, "DROP PRIMARY KEY, CHANGE COLUMN `v` `w` INT NOT NULL, ADD PRIMARY KEY (`w`)"))
     renamed = {"sqlType": {"id": 4, "w": 4}, "mysqlType": {"id": "int", "w": "int"}, "pkNames": ["w"]}
     broker(feed).send(0, canal("INSERT", 150, data=[{"id": "4712", "w": "8"}], **renamed), mark(160))
-    assert [one.state for one in feed.apply().tables] == [State.APPLIED]
+    assert [table.state for table in feed.apply().tables] == [State.APPLIED]
     report = forgotten(feed, "7", until=FOREVER)
     assert (report.complete, report.messages, left(feed)) == (True, 1, [4712])
     (table,) = feed.lake.tables.values()
@@ -142,7 +142,7 @@ def test_a_record_behind_a_message_that_is_emptied_keeps_its_place_and_is_not_ta
     assert forgotten(feed, until=FOREVER).messages == 1
     replay(feed.pipeline())
     assert feed.lake.quarantined(raw=True) == before
-    assert [one.raw for one in before] == [bad]
+    assert [record.raw for record in before] == [bad]
     assert rows_of(feed) == [(9, 2)]
 
 
@@ -164,7 +164,11 @@ def test_a_message_that_does_not_fit_is_known_by_its_decoded_key_or_named_by_its
     broker(feed).send(0, ddl(100), row(120, 7, 4711), other, own, mark(150))
     feed.apply()
     report = forgotten(feed, "7")
-    assert (report.complete, report.messages, [one.commit_ts for one in feed.lake.quarantined()]) == (True, 2, [125])
+    assert (report.complete, report.messages, [record.commit_ts for record in feed.lake.quarantined()]) == (
+        True,
+        2,
+        [125],
+    )
     broker(feed).send(0, canal("INSERT", 160, data=[{"id": "seven", "v": "7"}]), mark(170))
     feed.apply()
     report = forgotten(feed, "7")
@@ -209,10 +213,10 @@ def test_a_run_whose_landed_rows_are_written_anew_meanwhile_plans_again(feed: To
 
     pipeline._watch = forget_first
     outcome = pipeline.apply("run")
-    assert (reports[0].messages, {one.state for one in outcome.tables}) == (2, {State.APPLIED})
+    assert (reports[0].messages, {table.state for table in outcome.tables}) == (2, {State.APPLIED})
     assert feed.ledger.unread(pipeline.settings.name) == ()
     (table,) = feed.lake.tables.values()
-    assert [(one["id"], one["v"]) for one in table.rows.to_pylist()] == [(8, 2)]
+    assert [(lake_row["id"], lake_row["v"]) for lake_row in table.rows.to_pylist()] == [(8, 2)]
 
 
 def test_rows_that_expire_while_a_run_reads_them_are_said_to_have_expired_and_no_file_to_be_lost(
@@ -254,8 +258,8 @@ def test_an_extract_whose_landed_rows_are_written_anew_meanwhile_begins_again(
     feed.apply()
     reports, pipeline = written_anew_once(feed, monkeypatch), feed.pipeline()
     changes = partial(extract, pipeline, "shop.t", 0, 150)
-    found, rows = write_extract(changes, str(tmp_path / "out"), "jsonl", {})
-    assert ([one.messages for one in reports], found.source, rows) == ([1], "feed", 1)
+    source_extract, rows = write_extract(changes, str(tmp_path / "out"), "jsonl", {})
+    assert ([report.messages for report in reports], source_extract.source, rows) == ([1], "feed", 1)
     (line,) = (tmp_path / "out" / "changes.jsonl").read_text().splitlines()
     assert json.loads(line)["id"] == 8
 
@@ -267,8 +271,8 @@ def test_changes_are_explained_though_their_file_is_written_anew_meanwhile(
     feed.apply()
     reports, pipeline = written_anew_once(feed, monkeypatch), feed.pipeline()
     explained = explain(pipeline, feed.lake, "shop.t", ["8"])
-    assert ([one.messages for one in reports], explained.gone) == ([1], ())
-    assert [(one.position, one.kind) for one in explained.changes] == [(121, "insert")]
+    assert ([report.messages for report in reports], explained.gone) == ([1], ())
+    assert [(change.position, change.kind) for change in explained.changes] == [(121, "insert")]
 
 
 def test_rows_are_forgotten_though_upkeep_puts_their_file_together_with_others_meanwhile(
@@ -317,14 +321,14 @@ def test_rows_of_other_tables_in_the_same_message_are_applied_before_it_is_empti
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PRIVACY_KEY", "one key")
-    topic = next(one for one in topics("craft") if one.case.name == "A_all_types")
+    topic = next(topic for topic in topics("craft") if topic.case.name == "A_all_types")
     feed = TopicFeed.recording(topic, privacy_key={"env": "PRIVACY_KEY"})
     feed.send(len(topic.lines) * 3 // 4)
 
     def forget_row() -> ForgetReport:
         return forget(feed.pipeline(), MemoryForgetting(feed.lake), "types.zerodates", [["1"]], until=FOREVER)
 
-    feed.pipeline().apply(select=lambda plan: [one for one in plan.steps if one.life.born_as.table == "zerodates"])
+    feed.pipeline().apply(select=lambda plan: [step for step in plan.steps if step.life.born_as.table == "zerodates"])
     with pytest.raises(ForgetRefused, match=r"offset \d+ \(types.all_types\) of the landing has rows of another"):
         forget_row()
     feed.apply()
@@ -335,7 +339,7 @@ def test_rows_of_other_tables_in_the_same_message_are_applied_before_it_is_empti
     )  # fmt: skip
     assert max(lost.values()) < feed.fence
     feed.send()
-    assert {one.state for one in feed.apply().tables} == {State.APPLIED}
+    assert {table.state for table in feed.apply().tables} == {State.APPLIED}
     assert feed.differences(except_for={"types.zerodates"}) == []
 
 

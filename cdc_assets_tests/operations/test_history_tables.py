@@ -79,8 +79,10 @@ def test_a_record_of_the_quarantine_is_replayed_into_each_table(orders: LittleFe
     pipeline.apply("test")
     assert ("INSERT", 4) not in words(lake)
     file.write_bytes(file.read_bytes().replace(BAD.encode(), b"d"))
-    found = replay(pipeline)
-    assert [(one.rows, one.left, one.reason) for one in found] == [(1, 0, "")] * 2
+    replay_results = replay(pipeline)
+    assert [(replay_result.rows, replay_result.left, replay_result.reason) for replay_result in replay_results] == [
+        (1, 0, "")
+    ] * 2
     assert ("INSERT", 4) in words(lake)
     assert fold_differences(lake) == []
 
@@ -132,9 +134,9 @@ def test_a_file_that_a_kind_has_not_applied_is_reported_when_it_is_gone(orders: 
         for life, state in applied.items()
     }
     source = pipeline.settings.open_source()
-    for states, said in ((applied, 0), (behind, 1)):
-        found = file_findings(source, source.listing(), ledger.files(pipeline.settings.name), states)
-        assert len([one for one in found if one.rule == "files-vanished"]) == said
+    for states, expected_count in ((applied, 0), (behind, 1)):
+        findings = file_findings(source, source.listing(), ledger.files(pipeline.settings.name), states)
+        assert len([finding for finding in findings if finding.rule == "files-vanished"]) == expected_count
 
 
 def test_what_a_reading_lost_is_told_of_the_mirror_and_of_its_log(orders: LittleFeed) -> None:
@@ -143,4 +145,6 @@ def test_what_a_reading_lost_is_told_of_the_mirror_and_of_its_log(orders: Little
     for life in (mirror, log):
         ledger.record_columns("f", {life: (column,)})
         ledger.record_files("f", life, [FileStats("a.csv", 1, "", 1, 1, 1, {("v", "rounded"): 2})], "run", None)
-    assert [dict(one.notes) for life in (mirror, log) for one in ledger.fidelity("f", life)] == [{"rounded": 2}] * 2
+    assert [dict(fidelity.notes) for life in (mirror, log) for fidelity in ledger.fidelity("f", life)] == [
+        {"rounded": 2}
+    ] * 2

@@ -43,7 +43,7 @@ def test_a_table_that_lacks_rows_gets_them_on_request_and_keeps_its_identity(tmp
 
     pipeline = Pipeline(joined, joined.open_source(), lake, ledger)
     done = rebuild(pipeline, MemoryRebuilds(lake))
-    assert lacking <= {one.life for one in done}
+    assert lacking <= {table.life for table in done}
     outcome = Pipeline(joined, joined.open_source(), lake, ledger).apply("again")
     assert [table.name for table in outcome.tables if table.gap is not None] == []
     assert compare(case, last.expected, lake, outcome) == []

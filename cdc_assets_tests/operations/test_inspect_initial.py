@@ -31,24 +31,24 @@ def directory(tmp_path: Path) -> Path:
 
 
 def inspected(directory: Path, at: int | None = None, options: DumpOptions | None = None) -> DumpInspection:
-    (found,) = inspect_initial([connect_dump(opener(directory), options or DumpOptions(), at)])
-    return found
+    (inspection,) = inspect_initial([connect_dump(opener(directory), options or DumpOptions(), at)])
+    return inspection
 
 
 def problem(directory: Path, options: DumpOptions | None = None) -> str:
-    found = inspected(directory, options=options)
-    assert not found.sound
-    return next(table.problem for table in found.tables if table.problem)
+    inspection = inspected(directory, options=options)
+    assert not inspection.sound
+    return next(table.problem for table in inspection.tables if table.problem)
 
 
 def test_tables_are_listed_with_their_rows_by_estimate(directory: Path) -> None:
-    found = inspected(directory)
-    empty, orders = found.tables
-    assert found.sound
+    inspection = inspected(directory)
+    empty, orders = inspection.tables
+    assert inspection.sound
     assert (orders.table, orders.key, orders.columns, orders.files) == ("shop.orders", ("id",), 2, 3)
     assert orders.rows == pytest.approx(1000, rel=0.1)
     assert (empty.rows, empty.files) == (0, 0)
-    assert f"tables as of TSO {AT} (2022-06-28T09:49:54.584Z)" in next(dump_lines(found))
+    assert f"tables as of TSO {AT} (2022-06-28T09:49:54.584Z)" in next(dump_lines(inspection))
 
 
 Damage = Callable[[Path], object]
@@ -82,16 +82,16 @@ ODD: dict[str, tuple[Damage, str]] = {
 
 @pytest.mark.parametrize("how", ODD)
 def test_what_is_odd_is_a_problem_of_its_table(directory: Path, how: str) -> None:
-    damage, said = ODD[how]
+    damage, sentence = ODD[how]
     damage(directory)
-    assert said in problem(directory)
+    assert sentence in problem(directory)
 
 
 def test_a_dump_without_any_rows_is_sound_and_is_warned_about(directory: Path) -> None:
     without("*.csv")(directory)
-    found = inspected(directory)
-    assert (found.sound, [table.rows for table in found.tables]) == (True, [0, 0])
-    assert "--no-data" in "".join(line for line in dump_lines(found) if line.startswith("WARNING"))
+    inspection = inspected(directory)
+    assert (inspection.sound, [table.rows for table in inspection.tables]) == (True, [0, 0])
+    assert "--no-data" in "".join(line for line in dump_lines(inspection) if line.startswith("WARNING"))
 
 
 @pytest.mark.parametrize(
@@ -104,16 +104,16 @@ def test_a_dialect_that_the_data_contradicts_names_the_first_line(directory: Pat
 
 
 @pytest.mark.parametrize(
-    ("damage", "kind", "said"),
+    ("damage", "kind", "sentence"),
     [
         (without("metadata"), MalformedDump, "has no `metadata`"),
         (replaced("metadata", str(AT).encode(), b"2022-06-28 17:49:54"), MalformedDump, "--snapshot is a time"),
         (without("*"), BucketMissing, "holds nothing"),
     ],
 )
-def test_a_dump_without_its_tso_is_none(directory: Path, damage: Damage, kind: type[CdcError], said: str) -> None:
+def test_a_dump_without_its_tso_is_none(directory: Path, damage: Damage, kind: type[CdcError], sentence: str) -> None:
     damage(directory)
-    with pytest.raises(kind, match=said):
+    with pytest.raises(kind, match=sentence):
         inspected(directory)
 
 

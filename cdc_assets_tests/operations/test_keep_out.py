@@ -82,12 +82,14 @@ class Shop:
 
 
 def rows(lake: MemoryLake, table: str = "shop.t", kind: str = "") -> list[tuple[Any, ...]]:
-    found = next(one for life, one in lake.tables.items() if life.kind == kind and str(life.born_as) == table)
-    return sorted((row["id"], row["v"]) for row in found.rows.to_pylist())
+    lake_table = next(
+        lake_table for life, lake_table in lake.tables.items() if life.kind == kind and str(life.born_as) == table
+    )
+    return sorted((row["id"], row["v"]) for row in lake_table.rows.to_pylist())
 
 
 def of(outcome: Outcome, table: str = "shop.t") -> TableOutcome:
-    return next(one for one in outcome.tables if str(one.name) == table)
+    return next(table_outcome for table_outcome in outcome.tables if str(table_outcome.name) == table)
 
 
 @pytest.fixture
@@ -103,8 +105,8 @@ def test_a_forgotten_key_stays_out_of_later_windows_and_is_counted(shop: Shop) -
     assert (report.complete, report.until, rows(shop.lake)) == (True, "for ever", [(2, "two")])
     outcome = shop.apply(FIRST + 19, ("U", FIRST + 11, 1, "uno"), ("U", FIRST + 12, 2, "dos"), ("D", FIRST + 13, 1, ""))
     assert (of(outcome).state, of(outcome).excluded, rows(shop.lake)) == (State.APPLIED, 2, [(2, "dos")])
-    said = [(entry.action, entry.query) for entry in shop.ledger.journal("little")]
-    assert ("kept out", "2 records of forgotten keys") in said
+    entries = [(entry.action, entry.query) for entry in shop.ledger.journal("little")]
+    assert ("kept out", "2 records of forgotten keys") in entries
 
 
 def test_every_kind_and_a_rebuild_leave_the_key_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,10 +123,10 @@ def test_every_kind_and_a_rebuild_leave_the_key_out(tmp_path: Path, monkeypatch:
 def test_a_rebuild_names_tables_that_get_rows_of_forgotten_keys_again(shop: Shop) -> None:
     shop.forget("1", until=None)
     for come_back in (True, False):
-        said = list[str]()
-        rebuild(shop.pipeline(), MemoryRebuilds(shop.lake), ["shop.t"], "run", said.append)
-        assert any(f"forgotten, through {FIRST + 9}, come back" in line for line in said) == come_back
-        assert any("is swapped in" in line and "rows of forgotten keys" in line for line in said) == come_back
+        lines = list[str]()
+        rebuild(shop.pipeline(), MemoryRebuilds(shop.lake), ["shop.t"], "run", lines.append)
+        assert any(f"forgotten, through {FIRST + 9}, come back" in line for line in lines) == come_back
+        assert any("is swapped in" in line and "rows of forgotten keys" in line for line in lines) == come_back
         assert rows(shop.lake) == [(1, "one"), (2, "two")] if come_back else [(2, "two")]
         shop.forget("1")
     entries = [entry.query for entry in shop.ledger.journal("little") if entry.action == "rebuild"]
@@ -201,15 +203,15 @@ def test_a_finding_about_the_first_rows_of_a_table_shows_nothing_of_them_where_i
     path.write_bytes(path.read_bytes().replace(b'"t","shop"', b'"a lost word","shop"'))
     outcome = shop.apply(FIRST + 39)
     settings, lake = shop.feed.settings(**shop.more), LakeSettings.from_warehouse(tmp_path / "lake")
-    found = {"run": outcome.findings, "unknown": inspect_changefeed(settings).findings}
+    findings_by_run = {"run": outcome.findings, "unknown": inspect_changefeed(settings).findings}
     with closing(LakeState(lake, "little")) as state:
-        found["nothing kept out"] = inspect_changefeed(settings, lake).findings
+        findings_by_run["nothing kept out"] = inspect_changefeed(settings, lake).findings
         state.catalog.create_namespace_if_not_exists(state.places.own.main)
         state.decisions.keep(*shop.lake.decisions().kept_out)
-        found["kept out"] = inspect_changefeed(settings, lake).findings
-    said = {name: repr(findings) for name, findings in found.items()}
-    assert all("rule='decoding'" in text for text in said.values())
-    assert {name for name, text in said.items() if "a lost word" in text} == {"nothing kept out"}
+        findings_by_run["kept out"] = inspect_changefeed(settings, lake).findings
+    findings_texts = {name: repr(findings) for name, findings in findings_by_run.items()}
+    assert all("rule='decoding'" in text for text in findings_texts.values())
+    assert {name for name, text in findings_texts.items() if "a lost word" in text} == {"nothing kept out"}
 
 
 def test_records_that_another_key_seals_stop_nothing_and_are_told(shop: Shop) -> None:
@@ -217,7 +219,7 @@ def test_records_that_another_key_seals_stop_nothing_and_are_told(shop: Shop) ->
     shop.more |= {"quarantine": True}
     shop.apply(FIRST + 19, ("I", FIRST + 11, "3x", "three"))
     assert len(shop.lake.kept) == 1
-    let_in(shop.pipeline(), "shop.t", *(one.name for one in shop.lake.decisions().kept_out))
+    let_in(shop.pipeline(), "shop.t", *(decision.name for decision in shop.lake.decisions().kept_out))
     shop.more["privacy_key"] = {"env": "OTHER_KEY"}
     report = shop.forget("2")
     having = [(place.place, len(place.having)) for place in report.searched if place.having]
@@ -234,8 +236,8 @@ def test_the_ledger_keeps_no_value_for_which_a_table_was_held_or_compared(shop: 
     shop.write(("I", FIRST + 11, 3, token), table="shop.u", version=FIRST + 10)
     outcome = shop.apply(FIRST + 19)
     assert (of(outcome, "shop.u").state, token in repr(shop.ledger.states())) == (State.HELD, True)
-    found = TableComparison(table=TableId("shop", "t"), state=EQUAL, chosen="id = 3")
-    shop.ledger.record_comparison("little", next(iter(shop.lake.tables)), found, "")
+    comparison = TableComparison(table=TableId("shop", "t"), state=EQUAL, chosen="id = 3")
+    shop.ledger.record_comparison("little", next(iter(shop.lake.tables)), comparison, "")
     shop.ledger.record_findings("little", [Finding("rule", Severity.WARNING, "shop.u", "found", token)], "run", {})
     assert shop.forget("3", table="shop.u").complete
     assert token not in repr((shop.ledger.states(), shop.ledger.findings("little")))
@@ -260,17 +262,20 @@ def test_what_was_found_in_rows_stays_without_what_it_was_found_in(
     if beside:
         monkeypatch.setattr(shop.ledger, "record_findings", record_late)
     outcome = shop.apply(FIRST + 9)
-    alike = [(one.rule, one.table, one.sentence) for one in outcome.findings if "nn" in one.detail]
+    alike = [(finding.rule, finding.table, finding.sentence) for finding in outcome.findings if "nn" in finding.detail]
     assert [rule for rule, _, _ in alike] == ["alike-keys"]
     monkeypatch.setattr(shop.ledger, "record_findings", recorded)
     if not beside:
         shop.forget("ANN")
     for _ in range(2):
-        found = shop.ledger.findings("little")
-        assert {one.detail for one in found if one.identity in alike} == {
+        findings = shop.ledger.findings("little")
+        assert {finding.detail for finding in findings if finding.identity in alike} == {
             "the detail is not kept, as it may have values of forgotten rows"
         }
-        assert ({one.identity for one in found} >= {*alike}, "nn" in repr(found).replace("cannot", "")) == (True, False)
+        assert (
+            {finding.identity for finding in findings} >= {*alike},
+            "nn" in repr(findings).replace("cannot", ""),
+        ) == (True, False)
         shop.apply(FIRST + 10, ("I", FIRST + 10, '"cy"', "four"))
 
 
@@ -281,8 +286,8 @@ def test_a_run_that_read_values_before_they_were_forgotten_records_none_of_them(
     shop.feed.ddl("shop.u", FIRST + 10, "RENAME TABLE `t` TO `u`", 14)
     token = "a-value-that-is-too-long-for-its-column-of-forty"
     shop.write(("I", FIRST + 11, 3, token), table="shop.u", version=FIRST + 10)
-    found = [Finding(rule, Severity.WARNING, "shop.t", "found", token) for rule in ("changed-values", "keys")]
-    shop.ledger.record_findings("little", found, "run", {})
+    findings = [Finding(rule, Severity.WARNING, "shop.t", "found", token) for rule in ("changed-values", "keys")]
+    shop.ledger.record_findings("little", findings, "run", {})
     recorded, forgotten = getattr(shop.ledger, record), list[ForgetReport]()
 
     def record_late(*given: Any) -> None:
@@ -336,13 +341,13 @@ def test_a_table_that_is_renamed_or_made_anew_stays_free_of_the_key(shop: Shop) 
     shop.feed.create("shop.t", FIRST + 30)
     shop.write(("I", FIRST + 31, 1, "anew"), ("I", FIRST + 32, 3, "three"), version=FIRST + 30)
     outcome = shop.apply(FIRST + 39)
-    assert {one.state for one in outcome.tables} == {State.APPLIED}
-    found = {str(table.name): rows_of(table.rows.to_pylist()) for table in shop.lake.tables.values()}
-    assert found == {"shop.u": [(2, "dos")], "shop.t": [(3, "three")]}
+    assert {table.state for table in outcome.tables} == {State.APPLIED}
+    rows_by_table = {str(table.name): rows_of(table.rows.to_pylist()) for table in shop.lake.tables.values()}
+    assert rows_by_table == {"shop.u": [(2, "dos")], "shop.t": [(3, "three")]}
 
 
-def rows_of(found: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    return sorted((row["id"], row["v"]) for row in found)
+def rows_of(lake_rows: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return sorted((row["id"], row["v"]) for row in lake_rows)
 
 
 def test_a_table_that_stands_is_held_before_it_gets_the_name(shop: Shop) -> None:
@@ -373,11 +378,11 @@ def test_a_table_that_was_not_looked_through_is_held_before_it_comes_back_under_
     shop.feed.ddl("shop.u", FIRST + 40, "RENAME TABLE `t` TO `u`", 14)
     shop.feed.ddl("shop.t", FIRST + 50, "RECOVER TABLE `t`", 81)
     outcome = shop.apply(FIRST + 59)
-    held = next(one for one in outcome.tables if one.life == former)
+    held = next(table for table in outcome.tables if table.life == former)
     assert (held.state, "it gets the name shop.t" in held.reason) == (State.HELD, True)
     shop.forget("1", table=command_in(held.ways, *shop.lake.decisions().kept_out)[0], name="asked")
     shop.apply(FIRST + 60)
-    assert [rows_of(shop.lake.tables[one].rows.to_pylist()) for one in (former, present)] == [[(2, "two")], []]
+    assert [rows_of(shop.lake.tables[life].rows.to_pylist()) for life in (former, present)] == [[(2, "two")], []]
     (decision,) = shop.lake.decisions().kept_out
     assert (decision.lives, decision.others) == ((former, present), ())
     assert parse_decisions(format_decision("little", decision), "little", ForgottenKeys) == [decision]
@@ -389,11 +394,11 @@ def test_another_table_of_the_name_keeps_its_rows_where_one_is_named_by_its_iden
     shop.feed.create("shop.t", FIRST + 30)
     shop.write(("I", FIRST + 31, 1, "another person"), version=FIRST + 30)
     shop.apply(FIRST + 35)
-    assert [one.life for one in shop.forget("1", table=str(former), name="asked").removed] == [former]
+    assert [removal.life for removal in shop.forget("1", table=str(former), name="asked").removed] == [former]
     shop.write(("U", FIRST + 41, 1, "moved"), version=FIRST + 30)
     shop.apply(FIRST + 45)
     for lake in (shop.lake, shop.rebuilt()):
-        assert [rows_of(lake.tables[one].rows.to_pylist()) for one in (former, present)] == [
+        assert [rows_of(lake.tables[life].rows.to_pylist()) for life in (former, present)] == [
             [(2, "two")],
             [(1, "moved")],
         ]
@@ -409,7 +414,7 @@ def test_a_table_that_is_made_anew_without_a_key_is_held_with_a_way_that_can_be_
     shop.feed.ddl("shop.t", FIRST + 20, "DROP TABLE `t`", 4, columns=False)
     shop.feed.create("shop.t", FIRST + 30, keyed=False)
     shop.write(("I", FIRST + 31, 1, "one"), version=FIRST + 30)
-    held = next(one for one in shop.apply(FIRST + 40).tables if one.state is State.HELD)
+    held = next(table for table in shop.apply(FIRST + 40).tables if table.state is State.HELD)
     assert "told apart by (no key)" in held.reason
     assert held.ways[0] == "name its key in the setting keys, and forget all of them by that, too"
 
@@ -438,9 +443,9 @@ def with_text_key(feed: LittleFeed, name: str, at: int, query: str, kind: int) -
 def command_in(ways: Iterable[str], decision: ForgottenKeys) -> tuple[str, str]:
     """Return the table and the moment of the command by which keys are forgotten as they are now."""
     command = rf"cdc-assets forget (\S+) KEY… --until (\S+) --decision {decision.name}$"
-    found = re.search(command, "\n".join(ways), re.MULTILINE)
-    assert found is not None
-    return found[1].strip("'"), found[2]
+    match = re.search(command, "\n".join(ways), re.MULTILINE)
+    assert match is not None
+    return match[1].strip("'"), match[2]
 
 
 def test_one_decision_keeps_keys_out_of_a_table_as_it_was_and_as_it_is_renamed_with_another_key(shop: Shop) -> None:
@@ -482,7 +487,7 @@ def test_one_decision_keeps_keys_out_of_two_tables_of_its_name_that_have_differe
     assert (held.state, table) == (State.HELD, f"shop.fresh@{FIRST + 10}")
     shop.forget("one", table=table, name="asked")
     outcome = shop.apply(FIRST + 30)
-    assert {one.state for one in outcome.tables} == {State.APPLIED}
+    assert {table.state for table in outcome.tables} == {State.APPLIED}
     for lake in (shop.lake, shop.rebuilt()):
         assert rows(lake, "shop.fresh") == [("3", "tres"), ("two", "2")]
         assert rows(lake) == [(2, "two"), (4, "four")]
@@ -539,7 +544,7 @@ def test_of_two_decisions_of_one_name_that_are_made_at_once_all_keys_are_kept_ou
     shop.forget("3", name="asked")
     shop.apply(FIRST + 19, *(("U", FIRST + 10 + key, key, "again") for key in (1, 2, 3, 4)))
     assert rows(shop.lake) == rows(shop.rebuilt()) == [(4, "again")]
-    assert [len(one.digests) for one in shop.lake.decisions().kept_out] == [3]
+    assert [len(decision.digests) for decision in shop.lake.decisions().kept_out] == [3]
     shop.forget("4", name="asked")
     assert len(let_in(shop.pipeline(), "shop.t", "asked").digests) == 4
     assert shop.lake.decisions().kept_out == ()
@@ -608,7 +613,7 @@ def test_a_key_more_of_a_table_that_was_renamed_is_kept_out_under_the_decision_t
 
 
 def test_the_command_names_a_decision_by_its_keys_and_not_as_the_changefeed() -> None:
-    options = [option for one in forget_command.params for option in (*one.opts, *one.secondary_opts)]
+    options = [option for parameter in forget_command.params for option in (*parameter.opts, *parameter.secondary_opts)]
     assert len(options) == len(set(options))
 
 
@@ -658,12 +663,14 @@ def test_a_key_that_the_source_still_has_is_counted_apart_and_never_repaired(
     assert compared.forget(table, key).removed[0].rows == 1
     compared.feed.write([("U", table, VALUES[table][1], "again"), ("U", table, VALUES[table][0], "other")])
     compared.apply()
-    found = compared.compared(repair=True)
-    assert {name: (one.state, one.kept_out) for name, one in found.items()} == {
+    comparisons = compared.compared(repair=True)
+    assert {name: (comparison.state, comparison.kept_out) for name, comparison in comparisons.items()} == {
         name: (EQUAL, int(name == table)) for name in compared.feed.rows
     }
     lake = compared.lake.read(TableId("shop", table))
-    compared.lake.tables[next(one for one in compared.lake.tables if one.born_as.table == table)].rows = lake.slice(1)
+    compared.lake.tables[next(life for life in compared.lake.tables if life.born_as.table == table)].rows = lake.slice(
+        1
+    )
     assert compared.compared(repair=True)[table].state == REPAIRED
     assert compared.lake.read(TableId("shop", table)).num_rows == lake.num_rows == 5
 
@@ -672,8 +679,8 @@ def test_rows_of_keys_that_are_given_again_are_not_compared(compared: Compared) 
     compared.forget("whole", "2", until=compared.feed.at)
     compared.feed.write([("U", "whole", 2, "another person")])
     compared.apply()
-    found = compared.compared()["whole"]
-    assert (found.state, found.kept_out, found.lake_rows) == (EQUAL, 1, 5)
+    comparison = compared.compared()["whole"]
+    assert (comparison.state, comparison.kept_out, comparison.lake_rows) == (EQUAL, 1, 5)
     assert compared.lake.read(TableId("shop", "whole")).num_rows == 6
 
 
@@ -682,36 +689,36 @@ def test_a_row_that_should_have_been_kept_out_is_named_and_repaired(compared: Co
     before = compared.lake.read(whole)
     compared.forget("whole", "2")
     next(table for table in compared.lake.tables.values() if table.name == whole).rows = before
-    found = compared.compared(repair=True)["whole"]
-    assert (found.state, found.extra) == (REPAIRED, 1)
+    comparison = compared.compared(repair=True)["whole"]
+    assert (comparison.state, comparison.extra) == (REPAIRED, 1)
     assert compared.compared()["whole"].state == EQUAL
 
 
 def test_without_the_key_of_the_digests_a_table_is_not_compared(compared: Compared) -> None:
     compared.forget("whole", "2")
     compared.more["privacy_key"] = None
-    found = compared.compared()
-    assert (found["whole"].state, found["floating"].state) == (NOT_COMPARED, EQUAL)
-    assert "no privacy_key is given" in found["whole"].reason
+    comparisons = compared.compared()
+    assert (comparisons["whole"].state, comparisons["floating"].state) == (NOT_COMPARED, EQUAL)
+    assert "no privacy_key is given" in comparisons["whole"].reason
 
 
 def test_a_forgotten_key_is_explained_without_its_value(shop: Shop) -> None:
     shop.forget("2")
     shop.apply(FIRST + 19, ("U", FIRST + 11, 2, "dos"))
-    found = explain(shop.pipeline(), shop.lake, "shop.t", ["2"])
-    assert (found.row, found.changes, dict(found.key)) == (None, (), {"id": "***"})
+    explanation = explain(shop.pipeline(), shop.lake, "shop.t", ["2"])
+    assert (explanation.row, explanation.changes, dict(explanation.key)) == (None, (), {"id": "***"})
     (decision,) = shop.lake.forgotten.values()
-    assert any(decision.name in sentence and "forgotten" in sentence for sentence in found.gone)
+    assert any(decision.name in sentence and "forgotten" in sentence for sentence in explanation.gone)
     shop.forget("7", name="of-another-key")
-    found = explain(shop.pipeline(), shop.lake, "shop.t", ["2"])
-    assert any(decision.name in sentence for sentence in found.gone)
-    assert not any("of-another-key" in sentence for sentence in found.gone)
+    explanation = explain(shop.pipeline(), shop.lake, "shop.t", ["2"])
+    assert any(decision.name in sentence for sentence in explanation.gone)
+    assert not any("of-another-key" in sentence for sentence in explanation.gone)
     assert explain(shop.pipeline(), shop.lake, "shop.t", ["1"]).key == {"id": "1"}
 
 
 def ranges(shop: Shop) -> list[tuple[int, int]]:
     life = next(iter(shop.lake.tables)).source
-    return sorted((one.low, one.high) for file in shop.ledger.files_of("little", life) for one in file.keys)
+    return sorted((key.low, key.high) for file in shop.ledger.files_of("little", life) for key in file.keys)
 
 
 @pytest.mark.parametrize("until", [None, FOREVER, FIRST + 20])

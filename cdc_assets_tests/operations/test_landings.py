@@ -23,7 +23,7 @@ from cdc_assets_tests.archived_topic import ArchivedTopic
 from cdc_assets_tests.topic_feed import archive_of, settings_of
 from cdc_assets_tests.topics import topics
 
-TOPIC = next(one for one in topics("simple") if one.case.name == "D_keys")
+TOPIC = next(topic for topic in topics("simple") if topic.case.name == "D_keys")
 
 
 @pytest.fixture
@@ -38,14 +38,14 @@ def test_offsets_are_those_of_the_landing_and_the_log_is_asked_where_it_is_known
     (then,) = landing_status(feed.lake, lake_status(feed.lake))
     (now,) = landing_status(feed.lake, lake_status(feed.lake), {feed.settings.name: feed.settings})
     assert (then.behind, now.behind) == (0, 40)
-    assert sum(one.landed for one in now.partitions) == 60
+    assert sum(partition.landed for partition in now.partitions) == 60
 
 
 def test_nothing_counts_as_applied_before_a_run_has_applied_it(feed: ArchivedTopic) -> None:
     feed.write()
     feed.land()
-    (found,) = landing_status(feed.lake, lake_status(feed.lake))
-    assert 0 < sum(one.landed - one.applied for one in found.partitions) <= len(TOPIC.lines)
+    (landing,) = landing_status(feed.lake, lake_status(feed.lake))
+    assert 0 < sum(partition.landed - partition.applied for partition in landing.partitions) <= len(TOPIC.lines)
     with open_pipeline(feed.settings, feed.lake) as pipeline:
         pipeline.record_status("test")
         fence = pipeline.source.fence()
@@ -68,11 +68,11 @@ def test_a_lake_without_topics_has_no_landing(tmp_path: Path) -> None:
 
 def test_a_message_in_quarantine_is_named_by_its_offset_and_a_record_by_its_line() -> None:
     life, when = Life(TableId("shop", "t"), 1), dt.datetime.now(dt.timezone.utc)
-    found = [
+    lines = [
         next(record_lines(QuarantinedRow(life, life.born_as, "shop/t/x", 2, "v", reason, 1, 5, 0, "run", when)))
         for reason in ('cdc[0] offset 7: "abc" is not INT', '"abc" is not INT')
     ]
-    assert found == [
+    assert lines == [
         'open  shop.t  cdc[0] offset 7, column "v": "abc" is not INT',
         'open  shop.t  shop/t/x line 2, column "v": "abc" is not INT',
     ]
@@ -93,12 +93,12 @@ def refusal(directory: Path, **given: Any) -> str:
 def test_an_empty_archive_and_a_topic_that_is_not_in_it_are_distinguished(tmp_path: Path) -> None:
     assert "no messages at all" in refusal(tmp_path)
     archive_of(TOPIC.lines, tmp_path)
-    said = refusal(tmp_path, sink_uri="kafka://127.0.0.1:9092/other?protocol=simple")
-    assert f"expected other, there is {TOPIC.lines[0]['topic']}" in said
+    sentence = refusal(tmp_path, sink_uri="kafka://127.0.0.1:9092/other?protocol=simple")
+    assert f"expected other, there is {TOPIC.lines[0]['topic']}" in sentence
 
 
 @pytest.mark.parametrize("protocol", ["craft", "open-protocol", "canal-json&enable-tidb-extension=true", "debezium"])
 def test_topics_of_another_protocol_are_refused_before_anything_is_landed(protocol: str, tmp_path: Path) -> None:
     archive_of(TOPIC.lines, tmp_path)
-    said = refusal(tmp_path, sink_uri=f"kafka://127.0.0.1:9092/{TOPIC.lines[0]['topic']}?protocol={protocol}")
-    assert f"no message can be read by the protocol {protocol.partition('&')[0]}" in said
+    sentence = refusal(tmp_path, sink_uri=f"kafka://127.0.0.1:9092/{TOPIC.lines[0]['topic']}?protocol={protocol}")
+    assert f"no message can be read by the protocol {protocol.partition('&')[0]}" in sentence

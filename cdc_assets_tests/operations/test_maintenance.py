@@ -83,9 +83,9 @@ SETTINGS = st.builds(
 
 @st.composite
 def histories(draw: st.DrawFn) -> TableFacts:
-    snapshots = draw(st.lists(SNAPSHOTS, max_size=25, unique_by=lambda one: one.id))
+    snapshots = draw(st.lists(SNAPSHOTS, max_size=25, unique_by=lambda snapshot: snapshot.id))
     cut = draw(st.integers(0, len(snapshots)))
-    ids = [one.id for one in snapshots]
+    ids = [snapshot.id for snapshot in snapshots]
     needed = frozenset(draw(st.sets(st.sampled_from(ids), max_size=2))) if ids else frozenset()
     return facts(lineage=tuple(snapshots[:cut]), strays=tuple(snapshots[cut:]), needed=needed)
 
@@ -95,14 +95,14 @@ def test_what_is_needed_referenced_or_young_never_expires_nor_does_the_newest_la
     history: TableFacts, settings: MaintenanceSettings, now: int
 ) -> None:
     gone = set(expirable(history, settings, now))
-    many = {one.id for one in history.lineage[settings.snapshots_most :]}
-    for one in (*history.lineage, *history.strays):
-        days = 10 / 1440 if one.id in many else settings.snapshot_days
-        if one.referenced or one.id in history.needed or one.made_ms > now - days * DAY:
-            assert one.id not in gone
-    newest = next((one for one in history.lineage if one.labelled), None)
+    many = {snapshot.id for snapshot in history.lineage[settings.snapshots_most :]}
+    for snapshot in (*history.lineage, *history.strays):
+        days = 10 / 1440 if snapshot.id in many else settings.snapshot_days
+        if snapshot.referenced or snapshot.id in history.needed or snapshot.made_ms > now - days * DAY:
+            assert snapshot.id not in gone
+    newest = next((snapshot for snapshot in history.lineage if snapshot.labelled), None)
     assert newest is None or newest.id not in gone
-    assert not gone & {one.id for one in history.lineage[: settings.snapshots_kept]}
+    assert not gone & {snapshot.id for snapshot in history.lineage[: settings.snapshots_kept]}
 
 
 def test_of_more_snapshots_than_are_kept_the_oldest_expire_that_nobody_reads_any_more() -> None:
@@ -118,8 +118,8 @@ def test_the_lineage_that_is_left_is_one_piece_from_the_newest_on_but_for_what_i
     history: TableFacts, settings: MaintenanceSettings, now: int
 ) -> None:
     gone = set(expirable(history, settings, now))
-    first = next((place for place, one in enumerate(history.lineage) if one.id in gone), len(history.lineage))
-    assert all(one.id in gone or one.referenced for one in history.lineage[first:])
+    first = next((place for place, snapshot in enumerate(history.lineage) if snapshot.id in gone), len(history.lineage))
+    assert all(snapshot.id in gone or snapshot.referenced for snapshot in history.lineage[first:])
 
 
 @given(histories(), SETTINGS, st.integers(0, 40 * DAY))
@@ -127,8 +127,8 @@ def test_after_an_expiry_nothing_more_expires(history: TableFacts, settings: Mai
     gone = set(expirable(history, settings, now))
     left = replace(
         history,
-        lineage=tuple(one for one in history.lineage if one.id not in gone),
-        strays=tuple(one for one in history.strays if one.id not in gone),
+        lineage=tuple(snapshot for snapshot in history.lineage if snapshot.id not in gone),
+        strays=tuple(snapshot for snapshot in history.strays if snapshot.id not in gone),
     )
     assert expirable(left, settings, now) == ()
 
@@ -173,9 +173,9 @@ def test_a_table_without_snapshots_has_nothing_due() -> None:
 def tended(lake: Lake, days: float = 10, exchanges: Mapping[Life, frozenset[int]] | None = None) -> TableFacts:
     """Do what is due for all tables, and return the facts of `shop.orders` afterwards."""
     keeper = LakeMaintenance(lake, EAGER)
-    for one in keeper.facts(exchanges):
-        keeper.carry_out(one, chores(one, EAGER, later_ms(days)), later_ms(days))
-    return next(one for one in keeper.facts(exchanges) if one.table == "shop.orders")
+    for table_facts in keeper.facts(exchanges):
+        keeper.carry_out(table_facts, chores(table_facts, EAGER, later_ms(days)), later_ms(days))
+    return next(table_facts for table_facts in keeper.facts(exchanges) if table_facts.table == "shop.orders")
 
 
 def busy(lake: Lake, windows: int = 2) -> Source:
@@ -261,8 +261,10 @@ def test_a_second_run_finds_nothing_due_and_commits_nothing(lake: Lake) -> None:
     orders = busy(lake)
     tended(lake)
     place = lake.state.find(orders.life).metadata_location
-    one = next(one for one in LakeMaintenance(lake, EAGER).facts() if one.table == "shop.orders")
-    assert not chores(one, EAGER, later_ms())
+    table_facts = next(
+        table_facts for table_facts in LakeMaintenance(lake, EAGER).facts() if table_facts.table == "shop.orders"
+    )
+    assert not chores(table_facts, EAGER, later_ms())
     tended(lake)
     assert lake.state.find(orders.life).metadata_location == place
 
@@ -271,16 +273,16 @@ def test_the_newest_labelled_snapshot_stays_behind_the_compactions(lake: Lake) -
     orders = busy(lake)
     tended(lake)
     line = lake.state.file(lake.state.find(orders.life).metadata_location).lineage()
-    labels = [Label.parse(one.summary) for one in line]
+    labels = [Label.parse(snapshot.summary) for snapshot in line]
     assert [label.progress.tso for label in labels if label] == [319]
 
 
 def test_a_thread_that_never_used_spark_may_compact(lake: Lake) -> None:
     busy(lake)
     keeper = LakeMaintenance(lake, EAGER)
-    (one,) = keeper.facts()
+    (table_facts,) = keeper.facts()
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(keeper.carry_out, one, Chores(compact=True), later_ms()).result()
+        pool.submit(keeper.carry_out, table_facts, Chores(compact=True), later_ms()).result()
     assert keeper.facts()[0].data_files == 1
 
 
@@ -303,7 +305,7 @@ def test_progress_outlives_every_labelled_snapshot_once_it_was_maintained(lake: 
     tended(lake)
     expire_all(lake, orders)
     line = lake.state.file(lake.state.find(orders.life).metadata_location).lineage()
-    assert [Label.parse(one.summary) for one in line] == [None]
+    assert [Label.parse(snapshot.summary) for snapshot in line] == [None]
     assert lake.applied()[orders.life] == applied
     assert orders.rows() == rows
     orders.apply(900, [("I", 810, 7777, "after")])
@@ -371,8 +373,8 @@ def test_files_that_nothing_refers_to_go_once_they_are_old_and_stages_with_them(
     stage = Path(lake.settings.warehouse) / "_cdc_stage" / "1000-dead"
     stage.mkdir(parents=True)
     keeper = LakeMaintenance(lake, EAGER)
-    (one,) = [one for one in keeper.facts() if one.table == "shop.orders"]
-    assert keeper.carry_out(one, Chores(orphans=True), int(time.time() * 1000)) == 1
+    (table_facts,) = [table_facts for table_facts in keeper.facts() if table_facts.table == "shop.orders"]
+    assert keeper.carry_out(table_facts, Chores(orphans=True), int(time.time() * 1000)) == 1
     assert (old.exists(), young.exists()) == (False, True)
     Rebuilds(lake).touch(Ticket("lives", "", "run", 0.0, 0.0))
     Source(Rebuilds(lake).begin("lives"))
@@ -389,11 +391,11 @@ def test_the_lakes_own_tables_are_looked_after_without_a_jvm(lake: Lake, monkeyp
         lake.run(DropTable(orders.life, at + 5))
         lake.purge(orders.life)
     keeper = LakeMaintenance(lake, EAGER)
-    (before,) = [one for one in keeper.facts() if one.table == "_cdc.tombstones"]
+    (before,) = [table_facts for table_facts in keeper.facts() if table_facts.table == "_cdc.tombstones"]
     assert before.small_files == 3
     monkeypatch.setattr(lake.workbench.sessions, "step", lambda: pytest.fail("it takes no JVM"))
     keeper.carry_out(before, chores(before, EAGER, later_ms()), later_ms())
-    (after,) = [one for one in keeper.facts() if one.table == "_cdc.tombstones"]
+    (after,) = [table_facts for table_facts in keeper.facts() if table_facts.table == "_cdc.tombstones"]
     assert (after.data_files, after.rows) == (1, 3)
     assert len(lake.state.tombstones()) == 3
 
@@ -413,8 +415,8 @@ def test_a_compaction_that_a_window_overtook_is_made_again_on_top_of_it(
     orders = busy(lake)
     overtake(monkeypatch, maintenance, "_compact", lambda: newer(orders, writer))
     keeper = LakeMaintenance(lake, EAGER)
-    (one,) = keeper.facts()
-    keeper.carry_out(one, Chores(compact=True), later_ms())
+    (table_facts,) = keeper.facts()
+    keeper.carry_out(table_facts, Chores(compact=True), later_ms())
     assert {(1, "newer"), (500, "newer")} <= set(orders.rows())
     assert 2 not in {row[0] for row in orders.rows()}
     assert lake.applied()[orders.life].progress == Progress(900, Phase.ROWS)
@@ -529,5 +531,7 @@ def test_every_exchange_is_open_until_the_partner_has_taken_it() -> None:
     _, planned = Planner(settings, AsOf(settings, checkpoint.ts), EmptyLake(), Ledger("sqlite://")).plan()
     exchanges = [step for step in planned.steps if isinstance(step, ExchangePartition)]
     assert exchanges
-    found = open_exchanges(planned, {})
-    assert {(step.other, step.at) for step in exchanges} == {(life, at) for life, ats in found.items() for at in ats}
+    positions_by_life = open_exchanges(planned, {})
+    assert {(step.other, step.at) for step in exchanges} == {
+        (life, at) for life, ats in positions_by_life.items() for at in ats
+    }

@@ -93,7 +93,7 @@ def test_nothing_that_compares_repairs_or_explains_shows_or_keeps_a_value_of_a_m
     caplog.set_level("DEBUG")
     monkeypatch.setattr("cdc_assets.operations.verify._SAMPLED", 1)
     monkeypatch.setattr("cdc_assets.operations.equal_ranges._FEWEST", 9)
-    feed, said = proof.feed, list[str]()
+    feed, printed_texts = proof.feed, list[str]()
 
     def do(*words: str) -> str:
         monkeypatch.setattr(sys, "argv", ["cdc-assets", *words, "--settings", str(proof.file)])
@@ -101,7 +101,7 @@ def test_nothing_that_compares_repairs_or_explains_shows_or_keeps_a_value_of_a_m
         with pytest.raises(SystemExit):
             main()
         printed = capsys.readouterr()
-        said.append(f"{words[0]}\n{printed.out}\n{printed.err}")
+        printed_texts.append(f"{words[0]}\n{printed.out}\n{printed.err}")
         return printed.out
 
     for table in "tvwx":
@@ -110,7 +110,7 @@ def test_nothing_that_compares_repairs_or_explains_shows_or_keeps_a_value_of_a_m
         feed.rows(table, FIRST, [("U", FIRST + 100, 3), ("D", FIRST + 101, 11)])
     feed.publish(AT)
     with proof.opened(load(proof.file).changefeeds[0]) as pipeline:
-        assert [one.reason for one in pipeline.apply("run").tables if one.reason] == []
+        assert [table.reason for table in pipeline.apply("run").tables if table.reason] == []
     rows = [feed.values(FIRST + 1 + number, number) for number in range(11)]
     rows[3] = feed.values(AT, 3)
     rows[7] |= {"mail": feed.values(AT, 7)["mail"], "seen": "2"}
@@ -128,8 +128,8 @@ def test_nothing_that_compares_repairs_or_explains_shows_or_keeps_a_value_of_a_m
     settings = load(proof.file)
     job = build_changefeed_defs(settings.changefeeds[0], settings.lake).resolve_job_def("shop_verify")
     for config in ({}, {"repair": True, "tables": ["shop.x"]}):
-        asked: dict[str, Any] = {"ops": {"shop_verify_tables": {"config": config}}}
-        job.execute_in_process(run_config=asked, instance=instance, raise_on_error=False)
+        run_config: dict[str, Any] = {"ops": {"shop_verify_tables": {"config": config}}}
+        job.execute_in_process(run_config=run_config, instance=instance, raise_on_error=False)
     for words in (
         ("explain", "shop.t", rows[3]["id"]), ("verify", "shop.t", "--repair", "--debug"),
         ("verify", "shop.v", "--repair", "--json"), ("verify", "shop.w", "--repair"),
@@ -139,9 +139,9 @@ def test_nothing_that_compares_repairs_or_explains_shows_or_keeps_a_value_of_a_m
         do(*words)
     journal = repr(proof.ledger.journal("shop"))
     assert journal.count("action='repair'") >= 3
-    said += [repr(entry) for one in instance.get_runs() for entry in instance.all_logs(one.run_id)]
-    said += [journal, repr(proof.ledger.comparisons("shop")), caplog.text]
-    (proof.left / "said.txt").write_text("\n".join(said))
+    printed_texts += [repr(entry) for run in instance.get_runs() for entry in instance.all_logs(run.run_id)]
+    printed_texts += [journal, repr(proof.ledger.comparisons("shop")), caplog.text]
+    (proof.left / "said.txt").write_text("\n".join(printed_texts))
     for number, of_lake in enumerate(proof.lake.tables.values()):
         pq.write_table(of_lake.rows, proof.left / f"table-{number}.parquet")
     assert [*leaks(proof.left, feed.tokens), *leaks(Path(instance.root_directory), feed.tokens)] == []

@@ -45,43 +45,43 @@ def change(word: str, at: int, key: int, a: Any = None, b: Any = None, absent: S
 def random_changes(random: Random, makes_rows: bool) -> tuple[Rows, list[Change]]:
     """Rows, and changes of them of which some have some columns only."""
     rows: Rows = {key: (key, f"b{key}") for key in range(3)}
-    living, found = set(rows), list[Change]()
+    living, changes = set(rows), list[Change]()
     for at in range(random.randint(0, 12)):
         key, a, b = random.randrange(5), random.choice([None, at]), random.choice([None, f"b{at}"])
         kind = random.randrange(4)
         if kind == 0 and key in living:
             living.discard(key)
-            found.append(change("DELETE", at, key, absent=("a", "b")))
+            changes.append(change("DELETE", at, key, absent=("a", "b")))
         elif kind == 1 and (key in living or makes_rows):
             absent = random.choice([("a",), ("b",), ("a", "b")])
             living.add(key)
-            found.append(
+            changes.append(
                 change("UPDATE_AFTER", at, key, None if "a" in absent else a, None if "b" in absent else b, absent)
             )
         else:
-            found.append(change("UPDATE_AFTER" if key in living else "INSERT", at, key, a, b))
+            changes.append(change("UPDATE_AFTER" if key in living else "INSERT", at, key, a, b))
             living.add(key)
-    return rows, found
+    return rows, changes
 
 
 def after(rows: Rows, changes: Sequence[Change]) -> Rows:
-    found = dict(rows)
-    for one in changes:
-        before = found.pop(one["id"], (None, None))
-        if one["_change_type"] not in ("DELETE", "UPDATE_BEFORE"):
-            absent = one["_cdc_absent"] or ()
-            values = (before[0] if "a" in absent else one["a"], before[1] if "b" in absent else one["b"])
-            found[one["id"]] = values
-    return found
+    rows_after = dict(rows)
+    for row_change in changes:
+        before = rows_after.pop(row_change["id"], (None, None))
+        if row_change["_change_type"] not in ("DELETE", "UPDATE_BEFORE"):
+            absent = row_change["_cdc_absent"] or ()
+            values = (before[0] if "a" in absent else row_change["a"], before[1] if "b" in absent else row_change["b"])
+            rows_after[row_change["id"]] = values
+    return rows_after
 
 
 @pytest.mark.parametrize("makes_rows", [True, False])
 def test_the_net_of_changes_with_some_columns_leads_to_what_all_of_them_lead_to(makes_rows: bool) -> None:
     for seed in range(150):
         rows, changes = random_changes(random := Random(seed), makes_rows)
-        found = net(changes, Op.INSERT if makes_rows else Op.UPDATE, random.choice([1, 2, 5]))
-        assert len({one["id"] for one in found}) == len(found), seed
-        assert after(rows, found) == after(rows, changes), seed
+        reduced_changes = net(changes, Op.INSERT if makes_rows else Op.UPDATE, random.choice([1, 2, 5]))
+        assert len({row_change["id"] for row_change in reduced_changes}) == len(reduced_changes), seed
+        assert after(rows, reduced_changes) == after(rows, changes), seed
 
 
 def test_what_no_change_of_the_range_tells_is_absent_from_the_net() -> None:

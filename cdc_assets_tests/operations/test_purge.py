@@ -73,9 +73,9 @@ def shop(tmp_path: Path) -> Shop:
 
 
 def test_all_dropped_tables_are_removed_and_journaled(shop: Shop) -> None:
-    assert [one.life for one in purge(shop.pipeline(), shop.lake, "run")] == [OLD, ORDERS]
+    assert [dropped_table.life for dropped_table in purge(shop.pipeline(), shop.lake, "run")] == [OLD, ORDERS]
     assert shop.lake.purged == [OLD, ORDERS]
-    assert {one.life for one in shop.ledger.journal("little") if one.action == "purge"} == {str(OLD), str(ORDERS)}
+    assert {entry.life for entry in shop.ledger.journal("little") if entry.action == "purge"} == {str(OLD), str(ORDERS)}
     assert purge(shop.pipeline(), shop.lake, "again") == ()
 
 
@@ -105,7 +105,7 @@ def test_what_is_not_dropped_is_refused(shop: Shop, text: str) -> None:
 def test_a_table_that_a_recover_brings_back_is_kept(shop: Shop) -> None:
     shop.feed.ddl("s.old", FIRST + 2 * DAY + 5, "RECOVER TABLE `old`", RECOVER)
     shop.feed.publish(FIRST + 3 * DAY)
-    kept = {one.life: one.kept for one in purge(shop.pipeline(), shop.lake, "run")}
+    kept = {dropped_table.life: dropped_table.kept for dropped_table in purge(shop.pipeline(), shop.lake, "run")}
     assert kept == {OLD: "the next apply changes it", ORDERS: ""}
     assert shop.lake.purged == [ORDERS]
 

@@ -88,8 +88,8 @@ class Bucket:
         return replay(self.pipeline())
 
     def rows(self) -> list[tuple[Any, ...]]:
-        found = self.lake.read(ORDERS).drop_columns(["_cdc_commit_ts"]).to_pylist()
-        return sorted((tuple(row.values()) for row in found), key=repr)
+        lake_rows = self.lake.read(ORDERS).drop_columns(["_cdc_commit_ts"]).to_pylist()
+        return sorted((tuple(row.values()) for row in lake_rows), key=repr)
 
     def kept(self) -> list[tuple[str, int]]:
         return [(row.file.rsplit("/")[-1].lstrip("CD0"), row.line) for row in self.lake.quarantined()]
@@ -525,4 +525,4 @@ def test_records_of_a_dropped_table_are_brought_into_the_one_that_exchanged_rows
     rebuild(pipeline, MemoryRebuilds(lake), ["s.p"])
     assert sorted(lake.read(TableId("s", "p")).column("v").to_pylist()) == ["a", "b"]
     assert lake.quarantined() == []
-    assert [one.kept for one in purge(pipeline, lake, "run")] == [""]
+    assert [dropped_table.kept for dropped_table in purge(pipeline, lake, "run")] == [""]

@@ -74,12 +74,12 @@ class MemoryRebuilds:
 
     def swap(self, lake: MemoryLake, life: Life, token: str, through: Tso = 0) -> StepResult:
         self.before_swap(life)
-        mine, theirs = self.live.tables.get(life), lake.tables[life]
-        if mine is not None and theirs.progress < mine.progress <= Progress(through, Phase.ROWS):
-            theirs = dataclasses.replace(theirs, progress=mine.progress)
-        if mine is not None and mine.progress > theirs.progress:
+        live_table, theirs = self.live.tables.get(life), lake.tables[life]
+        if live_table is not None and theirs.progress < live_table.progress <= Progress(through, Phase.ROWS):
+            theirs = dataclasses.replace(theirs, progress=live_table.progress)
+        if live_table is not None and live_table.progress > theirs.progress:
             raise TableMoved(str(life))
-        past = [] if mine is None else [*mine.past, (mine.ddl, mine.rows, mine.recipe)]
+        past = [] if live_table is None else [*live_table.past, (live_table.ddl, live_table.rows, live_table.recipe)]
         self.live.tables[life] = dataclasses.replace(theirs, past=past)
         self.live.bring_in(life, -1, theirs.progress.tso)
         self.made[life] = token
@@ -139,8 +139,10 @@ def test_every_complete_table_is_equal_to_the_source_after_a_rebuild(config: Con
     assert [(name, why) for name, why in refused if name not in stopped] == []
     outcome = pipeline.apply("after")
     names = {str(name) for name, _ in refused}
-    found = compare(config, checkpoint.expected, lake, outcome)
-    assert [one for one in found if not one.startswith("  ") and one.split(":")[0] not in names] == []
+    mismatches = compare(config, checkpoint.expected, lake, outcome)
+    assert [
+        mismatch for mismatch in mismatches if not mismatch.startswith("  ") and mismatch.split(":")[0] not in names
+    ] == []
 
 
 def first(name: str = "C_ddl_tables/csv-ts") -> tuple[Config, Checkpoint]:
@@ -157,13 +159,13 @@ def test_nothing_aside_is_left_and_the_journal_has_each_swap() -> None:
     targets = rebuild_targets(pipeline)
     assert not rebuilds.open
     done = rebuild(pipeline, rebuilds, (), "again")
-    assert [(one.life, one.name) for one in targets] == [(one.life, one.name) for one in done]
-    assert all(one.steps for one in targets)
+    assert [(target.life, target.name) for target in targets] == [(table.life, table.name) for table in done]
+    assert all(target.steps for target in targets)
     assert not rebuilds.asides
     assert not rebuilds.open
     journaled = {entry.life for entry in ledger.journal("default") if entry.action == "rebuild"}
-    assert journaled == {str(one.life) for one in done}
-    assert {one.name for one in done} == lake.names()
+    assert journaled == {str(table.life) for table in done}
+    assert {table.name for table in done} == lake.names()
 
 
 def test_a_table_that_a_writer_moves_on_is_brought_as_far_and_swapped_then() -> None:
@@ -326,7 +328,7 @@ def test_a_table_that_outlived_the_changefeeds_own_clean_up_is_refused(feed: Fee
     reasons = refusals(
         pipeline.source, _listing(pipeline), old, planned.history.lives, EarlierRuns(), options.retention_days
     )
-    assert len([one for one in reasons if "file-expiration-days" in one]) == len(planned.history.lives)
+    assert len([reason for reason in reasons if "file-expiration-days" in reason]) == len(planned.history.lives)
 
 
 def _listing(pipeline: Pipeline) -> Listing:
@@ -345,7 +347,7 @@ def test_a_table_does_not_come_before_one_that_had_its_name_and_is_not_in_the_la
     with pytest.raises(RebuildRefused, match="Apply the changefeed first"):
         rebuild(pipeline, MemoryRebuilds(lake), ["s.a"])
     assert pipeline.apply("run").complete
-    assert [one.through for one in rebuild(pipeline, MemoryRebuilds(lake), ["s.a"])] == [FIRST + 9]
+    assert [table.through for table in rebuild(pipeline, MemoryRebuilds(lake), ["s.a"])] == [FIRST + 9]
 
 
 def test_a_table_whose_drop_is_not_applied_is_rebuilt_by_the_name_that_it_is_shown_with(tmp_path: Path) -> None:
@@ -358,7 +360,7 @@ def test_a_table_whose_drop_is_not_applied_is_rebuilt_by_the_name_that_it_is_sho
     (table,) = pipeline.apply("run").tables
     assert (table.name, table.state) == (TableId("s", "a"), "held")
     file.write_bytes(file.read_bytes().replace(b"one", b"1"))
-    assert [one.name for one in rebuild(pipeline, MemoryRebuilds(lake), ["s.a"])] == [None]
+    assert [table.name for table in rebuild(pipeline, MemoryRebuilds(lake), ["s.a"])] == [None]
     assert pipeline.apply("run").complete
 
 

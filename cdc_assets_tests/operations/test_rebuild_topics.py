@@ -27,7 +27,7 @@ def applied_in_two_steps(topic: Topic) -> tuple[TopicFeed, Pipeline]:
 
 
 @pytest.mark.parametrize(
-    "topic", [one for one in topics("craft", "open-protocol", "simple") if str(one) in CHOSEN], ids=str
+    "topic", [topic for topic in topics("craft", "open-protocol", "simple") if str(topic) in CHOSEN], ids=str
 )
 def test_damaged_tables_are_the_source_again_without_the_log(topic: Topic) -> None:
     feed, pipeline = applied_in_two_steps(topic)
@@ -39,7 +39,7 @@ def test_damaged_tables_are_the_source_again_without_the_log(topic: Topic) -> No
 
 
 def test_a_table_whose_rows_are_not_landed_any_more_is_not_built_anew() -> None:
-    topic = next(one for one in topics("simple") if one.case.name == "D_keys")
+    topic = next(topic for topic in topics("simple") if topic.case.name == "D_keys")
     feed, pipeline = applied_in_two_steps(topic)
     gone = feed.landing.landed().splits[0]
     state = feed.store.state

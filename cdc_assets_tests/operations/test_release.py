@@ -91,8 +91,8 @@ class Feed:
         return next(table for table in outcome.tables if table.name.table == name)
 
     def rows(self, name: str = "orders") -> list[dict[str, Any]]:
-        found = self.lake.read(TableId("shop", name)).drop_columns(["_cdc_commit_ts"]).to_pylist()
-        return sorted(found, key=lambda one: int(one["id"]))
+        lake_rows = self.lake.read(TableId("shop", name)).drop_columns(["_cdc_commit_ts"]).to_pylist()
+        return sorted(lake_rows, key=lambda lake_row: int(lake_row["id"]))
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_a_hidden_rename_is_released(
     hidden.schema(200, "", 0, columns("m"))
     release(hidden.pipeline(), "shop.orders", 200, way, text)
     assert hidden.apply(300).complete
-    assert hidden.rows() == [{"id": one, "m": value} for one, value in rows]
+    assert hidden.rows() == [{"id": number, "m": value} for number, value in rows]
 
 
 def test_a_release_counts_for_ever(hidden: Feed) -> None:
@@ -156,7 +156,12 @@ def test_a_release_counts_for_ever(hidden: Feed) -> None:
     hidden.data(200, 2, row("I", 310, 4, 8))
     hidden.schema(400, "ALTER TABLE `orders` ADD COLUMN `k` INT", 5, columns("m", "k"))
     assert hidden.apply(500).complete
-    assert [tuple(one.values()) for one in hidden.rows()] == [(1, 5, None), (2, 6, None), (3, 7, None), (4, 8, None)]
+    assert [tuple(lake_row.values()) for lake_row in hidden.rows()] == [
+        (1, 5, None),
+        (2, 6, None),
+        (3, 7, None),
+        (4, 8, None),
+    ]
 
 
 @pytest.mark.parametrize(("way", "rows"), [("skip", [(1, None), (2, None), (3, 7)]), ("rebuild", [(3, 7)])])
@@ -172,10 +177,10 @@ def test_a_ddl_that_a_row_refuses_is_released_by_the_ways_that_are_named(
     feed.data(300, 1, row("I", 310, 3, 7))
     table = feed.table(feed.apply(400))
     assert "TiDB let both pass" in table.reason
-    assert [one for one in table.ways if "cdc-assets release" in one and one.endswith(f" 300 --{way}")]
+    assert [way_out for way_out in table.ways if "cdc-assets release" in way_out and way_out.endswith(f" 300 --{way}")]
     release(feed.pipeline(), "shop.orders", 300, way)
     assert feed.apply(400).complete
-    assert feed.rows() == [{"id": one, "n": value} for one, value in rows]
+    assert feed.rows() == [{"id": number, "n": value} for number, value in rows]
 
 
 def test_an_unknown_ddl_is_released_by_what_it_did(feed: Feed) -> None:
@@ -215,7 +220,7 @@ def test_a_late_ddl_is_left_out_when_it_is_skipped(feed: Feed) -> None:
     assert feed.table(feed.apply(400)).state == "held"
     release(feed.pipeline(), "shop.orders", 200, "skip")
     assert feed.apply(400).complete
-    assert [one["id"] for one in feed.rows()] == [1, 2]
+    assert [lake_row["id"] for lake_row in feed.rows()] == [1, 2]
 
 
 def test_rows_up_to_a_late_ddl_cannot_be_dropped(feed: Feed) -> None:
@@ -248,7 +253,7 @@ def test_a_kept_table_can_be_read_until_its_name_is_taken(feed: Feed) -> None:
     feed.policies = {"drop table": "keep"}
     feed.schema(200, "DROP TABLE `shop`.`orders`", 4, columns("n"))
     assert feed.apply(220).complete
-    assert [one["id"] for one in feed.rows()] == [1, 2]
+    assert [lake_row["id"] for lake_row in feed.rows()] == [1, 2]
     feed.schema(250, CREATE, 3, columns("n"))
     feed.data(250, 1, row("I", 260, 9, 9))
     assert feed.apply(300).complete
@@ -329,7 +334,7 @@ def test_the_second_release_takes_the_place_of_the_first_until_it_is_used(hidden
     hidden.apply(300)
     release(hidden.pipeline(), "shop.orders", 200, "skip")
     release(hidden.pipeline(), "shop.orders", 200, "rebuild")
-    assert [one.way for one in hidden.lake.decisions().releases.values()] == ["rebuild"]
+    assert [kept_release.way for kept_release in hidden.lake.decisions().releases.values()] == ["rebuild"]
     hidden.apply(300)
     with pytest.raises(BadSettings, match="is not held at version 200"):
         release(hidden.pipeline(), "shop.orders", 200, "skip")
@@ -362,21 +367,25 @@ releases = st.builds(
 
 
 @given(releases, releases, st.sampled_from(["a", "a.b", "default"]))
-def test_releases_are_read_back_as_they_were(one: Release, other: Release, changefeed: str) -> None:
-    properties = {**format_decision(changefeed, one), **format_decision(f"{changefeed}.b", other), "exists": "true"}
-    assert parse_decisions(properties, changefeed, Release) == [one]
+def test_releases_are_read_back_as_they_were(first_release: Release, other: Release, changefeed: str) -> None:
+    properties = {
+        **format_decision(changefeed, first_release),
+        **format_decision(f"{changefeed}.b", other),
+        "exists": "true",
+    }
+    assert parse_decisions(properties, changefeed, Release) == [first_release]
     assert all(len(key) <= 255 and len(value) <= 1000 for key, value in properties.items())
 
 
 def test_a_change_of_settings_is_read_back_as_it_was_and_no_other_changefeeds() -> None:
-    mine = SettingsChange("shop.*", 7, {"tz": "Europe/Berlin", "charset": ""}, "ann", "2026-01-02T03:04:05+00:00")
+    change = SettingsChange("shop.*", 7, {"tz": "Europe/Berlin", "charset": ""}, "ann", "2026-01-02T03:04:05+00:00")
     other = SettingsChange("shop.*", 8, {})
     kept = {
-        **format_decision("a", mine),
+        **format_decision("a", change),
         **format_decision("a", other),
-        **format_decision("a.b", replace(mine, who="")),
+        **format_decision("a.b", replace(change, who="")),
     }
-    assert sorted(parse_decisions(kept, "a", SettingsChange), key=lambda one: one.since) == [mine, other]
+    assert sorted(parse_decisions(kept, "a", SettingsChange), key=lambda change: change.since) == [change, other]
     assert parse_decisions(kept, "a", Release) == []
 
 
@@ -397,8 +406,8 @@ def test_the_catalog_keeps_releases_for_everybody_without_a_jvm(tmp_path: Path) 
     assert state.decisions.read().releases[LIFE, 200] == replace(long, way="skip", text="")
     again.decisions.remove(long)
     assert state.decisions.read().releases == {(other.life, 8): other}
-    for one in (state, again):
-        one.close()
+    for lake_state in (state, again):
+        lake_state.close()
 
 
 # --- command line -----------------------------------------------------------------------------------------------------

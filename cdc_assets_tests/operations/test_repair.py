@@ -47,16 +47,18 @@ def with_faults(right: pa.Table, key: tuple[str, ...], seed: int) -> pa.Table:
 
 def seed(applied: Applied) -> set[TableId]:
     """Put faults into every table with rows, and return these."""
-    found = set()
+    names = set()
     for number, (life, table) in enumerate(applied.lake.tables.items()):
         if not life.kind and table.name is not None and table.rows.num_rows:
             table.rows = with_faults(table.rows, table.schema.key, number)
-            found.add(table.name)
-    return found
+            names.add(table.name)
+    return names
 
 
 def life_of(applied: Applied, name: TableId, kind: str = "") -> Life:
-    return next(life for life, one in applied.lake.tables.items() if life.source.born_as == name and life.kind == kind)
+    return next(
+        life for life, table in applied.lake.tables.items() if life.source.born_as == name and life.kind == kind
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,12 +76,12 @@ def test_what_differs_is_equal_once_it_is_repaired_and_its_history_with_it(
 ) -> None:
     applied = Applied(CONFIGS[name], history={"*": kind})
     source = dumped_at(applied.final, tmp_path)
-    before = {table: one.state for table, one in applied.compared(source).items()}
+    before = {table: comparison.state for table, comparison in applied.compared(source).items()}
     labels = {life: table.progress for life, table in applied.lake.tables.items()}
     faulty = {table for table in seed(applied) if before[table] == EQUAL}
     repaired = applied.compared(source, repair=True)
-    assert {table for table, one in repaired.items() if one.state == REPAIRED} == faulty
-    assert {table: one.state for table, one in applied.compared(source).items()} == before
+    assert {table for table, comparison in repaired.items() if comparison.state == REPAIRED} == faulty
+    assert {table: comparison.state for table, comparison in applied.compared(source).items()} == before
     assert {life: table.progress for life, table in applied.lake.tables.items()} == labels
     assert fold_differences(applied.lake) == []
     for life, states in applied.lake.tables.items():
@@ -108,8 +110,8 @@ def test_what_is_repaired_is_in_the_journal_and_in_the_log_without_its_values(tm
     rows = applied.rows_of(TYPES).to_pylist()
     rows[0]["vc"] = "a wrong value"
     applied.put(TYPES, pa.Table.from_pylist(rows[:-1], applied.rows_of(TYPES).schema))
-    (found,) = applied.compared(source, str(TYPES), repair=True, run="of a test").values()
-    name, text = found.repair.split(": ", 1)
+    (comparison,) = applied.compared(source, str(TYPES), repair=True, run="of a test").values()
+    name, text = comparison.repair.split(": ", 1)
     assert text == "2 rows; values of vc (1)"
     entries = applied.pipeline.ledger.journal(applied.pipeline.settings.name)
     journaled = [entry for entry in entries if entry.action == "repair"]
@@ -148,10 +150,10 @@ def faulty(tmp_path: Path) -> tuple[Applied, Any]:
 
 def refused(applied: Applied, source: Any, name: TableId = TYPES) -> str:
     before = applied.rows_of(name)
-    (found,) = applied.compared(source, str(name), repair=True).values()
-    assert found.state == DIFFERENT
+    (comparison,) = applied.compared(source, str(name), repair=True).values()
+    assert comparison.state == DIFFERENT
     assert applied.rows_of(name).equals(before)
-    return found.repair
+    return comparison.repair
 
 
 def test_a_table_with_records_in_quarantine_is_not_repaired(faulty: tuple[Applied, Any]) -> None:
@@ -181,9 +183,9 @@ def test_a_table_with_a_masked_column_of_another_type_in_the_source_is_not_repai
     (table,) = mended.lake.tables.values()
     before = table.rows
     monkeypatch.setattr(keyed_feed, "_create", lambda name: text(name).replace(*other))
-    found = mended.compared(repair=True)["whole"]
-    assert (found.state, "its columns differ" in found.repair) == (DIFFERENT, True)
-    assert any(f'"{column}" is ' in sentence and " in the source" in sentence for sentence in found.columns)
+    comparison = mended.compared(repair=True)["whole"]
+    assert (comparison.state, "its columns differ" in comparison.repair) == (DIFFERENT, True)
+    assert any(f'"{column}" is ' in sentence and " in the source" in sentence for sentence in comparison.columns)
     assert table.rows.equals(before)
 
 
@@ -191,8 +193,8 @@ def test_a_table_that_was_written_to_since_is_not_repaired(faulty: tuple[Applied
     applied, source = faulty
 
     def write(table: TableId, side: str, rows: int) -> None:
-        one = applied.lake.tables[life_of(applied, TYPES)]
-        one.past.append((one.ddl, one.rows, one.recipe))
+        lake_table = applied.lake.tables[life_of(applied, TYPES)]
+        lake_table.past.append((lake_table.ddl, lake_table.rows, lake_table.recipe))
 
     applied.say = write  # type: ignore[method-assign]
     assert "was written to since" in refused(applied, source)
@@ -210,8 +212,8 @@ def test_a_run_between_the_comparison_and_the_repair_loses_nothing(quiet: bool, 
             mended.feed.write([("U", "whole", key, "later") for key in (1, 3)])
             mended.apply()
 
-    found = mended.compared(repair=True, quiet=quiet, say=run)["whole"]
-    assert (found.state, "another run moved it on" in found.repair) == (DIFFERENT, True)
+    comparison = mended.compared(repair=True, quiet=quiet, say=run)["whole"]
+    assert (comparison.state, "another run moved it on" in comparison.repair) == (DIFFERENT, True)
     tables = {life.kind: table for life, table in mended.lake.tables.items()}
     later = {kind: [row for row in table.rows.to_pylist() if row["v"] == "later"] for kind, table in tables.items()}
     assert {kind: len(rows) for kind, rows in later.items()} == {"": 2, "log": 2, "scd2": 2}
@@ -227,8 +229,8 @@ def test_a_row_too_many_whose_key_another_row_has_by_its_collation_leaves_alone(
     table = next(table for life, table in mended.lake.tables.items() if not life.kind)
     rows = table.rows.to_pylist()
     table.rows = pa.Table.from_pylist([*rows, {**rows[0], "k": "ANT"}, {**rows[0], "k": "Ant"}], table.rows.schema)
-    found = mended.compared(repair=True)["folded"]
-    assert (found.state, found.extra) == (REPAIRED, 2)
+    comparison = mended.compared(repair=True)["folded"]
+    assert (comparison.state, comparison.extra) == (REPAIRED, 2)
     assert mended.compared()["folded"].state == EQUAL
     assert fold_differences(mended.lake) == []
     states = next(table for life, table in mended.lake.tables.items() if life.kind == "scd2")
@@ -240,15 +242,15 @@ def test_a_rebuild_names_the_repairs_that_it_loses(tmp_path: Path) -> None:
     source, name = dumped_at(applied.final, tmp_path), TableId("part", "r")
     applied.put(name, applied.rows_of(name).slice(1))
     repaired = applied.compared(source, str(name), repair=True)[name].repair.partition(": ")[0]
-    said = list[str]()
-    rebuild(applied.pipeline, MemoryRebuilds(applied.lake), [str(name)], "run", said.append)
+    lines = list[str]()
+    rebuild(applied.pipeline, MemoryRebuilds(applied.lake), [str(name)], "run", lines.append)
     lost = f"without 1 repair of before: {repaired}"
-    assert any(lost in line for line in said)
+    assert any(lost in line for line in lines)
     entries = applied.pipeline.ledger.journal(applied.pipeline.settings.name)
     assert [entry.life for entry in entries if lost in entry.query] == [str(life_of(applied, name))]
-    said.clear()
-    rebuild(applied.pipeline, MemoryRebuilds(applied.lake), [str(name)], "run", said.append)
-    assert not any("repair" in line for line in said)
+    lines.clear()
+    rebuild(applied.pipeline, MemoryRebuilds(applied.lake), [str(name)], "run", lines.append)
+    assert not any("repair" in line for line in lines)
 
 
 @pytest.mark.parametrize("kind", ["", "log", "scd2"])
@@ -259,13 +261,13 @@ def test_a_table_that_had_a_repair_is_rebuilt_with_all_that_stand_beside_it(kind
     )
     table.rows = table.rows.slice(1)
     assert mended.compared(repair=True)["folded"].state == REPAIRED
-    repaired = {life for life, one in mended.lake.tables.items() if one.repaired >= 0}
+    repaired = {life for life, table in mended.lake.tables.items() if table.repaired >= 0}
     assert {life.kind for life in repaired} == {"", "log", "scd2"}
     name = f"shop.folded__{kind}" if kind else "shop.folded"
     done = rebuild(mended.pipeline(), MemoryRebuilds(mended.lake), [name], "run", lambda _: None)
     assert {swapped.life for swapped in done} == repaired
     assert fold_differences(mended.lake) == []
-    assert {one.repaired for one in mended.lake.tables.values()} == {-1}
+    assert {table.repaired for table in mended.lake.tables.values()} == {-1}
 
 
 @pytest.mark.parametrize("kinds", [[], ["log", "scd2"]], ids=["mirror", "with history"])
@@ -277,14 +279,14 @@ def test_a_table_of_which_a_window_proved_missing_rows_is_complete_once_it_is_re
     table = next(table for life, table in mended.lake.tables.items() if not life.kind)
     lost = table.rows.column("k")[0].as_py()
     table.rows, table.missing = table.rows.slice(1), MissingRows(table.ddl + 1, 1, lost, "a file")
-    (found,) = mended.compared().values()
-    assert (found.state, found.missing) == (DIFFERENT, 1)
-    (outcome,) = [one for one in mended.pipeline().apply("test").tables if not one.life.kind]
+    (comparison,) = mended.compared().values()
+    assert (comparison.state, comparison.missing) == (DIFFERENT, 1)
+    (outcome,) = [table for table in mended.pipeline().apply("test").tables if not table.life.kind]
     assert outcome.gap is not None
     assert "verify --repair" in outcome.incomplete
     assert mended.compared(repair=True)["folded"].state == REPAIRED
-    assert [one.gap for one in mended.lake.tables.values()] == [None] * (1 + len(kinds))
-    assert [one.gap for one in mended.pipeline().apply("test").tables] == [None] * (1 + len(kinds))
+    assert [table.gap for table in mended.lake.tables.values()] == [None] * (1 + len(kinds))
+    assert [table.gap for table in mended.pipeline().apply("test").tables] == [None] * (1 + len(kinds))
     assert mended.compared()["folded"].state == EQUAL
 
 
@@ -310,11 +312,17 @@ def test_more_than_a_thousand_seeded_faults_are_named_and_repaired(number: int, 
         wanted.add(("extra", str(row["id"]), ""))
     for row in chance.sample(rows[: right.num_rows], 30):
         rows.remove(row)
-        wanted = {one for one in wanted if one[1] != str(row["id"])} | {("missing", str(row["id"]), "")}
+        wanted = {difference for difference in wanted if difference[1] != str(row["id"])} | {
+            ("missing", str(row["id"]), "")
+        }
     applied.put(TYPES, pa.Table.from_pylist(rows, right.schema))
-    (found,) = applied.compared(source, str(TYPES), shown=1000, repair=True).values()
-    named = {(row.kind, row.key["id"], one.column if one else "") for row in found.rows for one in row.values or [None]}
-    assert (found.state, named ^ wanted, len(wanted) > 100) == (REPAIRED, set(), True)
+    (comparison,) = applied.compared(source, str(TYPES), shown=1000, repair=True).values()
+    named = {
+        (row.kind, row.key["id"], value.column if value else "")
+        for row in comparison.rows
+        for value in row.values or [None]
+    }
+    assert (comparison.state, named ^ wanted, len(wanted) > 100) == (REPAIRED, set(), True)
     assert applied.compared(source, str(TYPES))[TYPES].state == EQUAL
 
 

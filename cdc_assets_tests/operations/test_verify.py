@@ -95,8 +95,8 @@ class Applied:
         self, connect: Callable[[Tso], InitialSource], *tables: str, **options: object
     ) -> dict[TableId, TableComparison]:
         how = VerifyOptions(**options)  # type: ignore[arg-type]
-        found = verify(self.pipeline, self.lake, connect, how, tables, say=self.say)
-        return {one.table: one for one in found}
+        comparisons = verify(self.pipeline, self.lake, connect, how, tables, say=self.say)
+        return {comparison.table: comparison for comparison in comparisons}
 
     def say(self, table: TableId, side: str, rows: int) -> None:
         pass
@@ -114,30 +114,30 @@ def dumped_at(checkpoint: Checkpoint, into: Path) -> Callable[[Tso], InitialSour
     return lambda at: source
 
 
-def unequal(config: Config, found: Mapping[TableId, TableComparison]) -> list[TableComparison]:
+def unequal(config: Config, comparisons: Mapping[TableId, TableComparison]) -> list[TableComparison]:
     """What is not equal and should be: all but what the files cannot give."""
     return [
-        one
-        for name, one in found.items()
-        if one.state != EQUAL
+        comparison
+        for name, comparison in comparisons.items()
+        if comparison.state != EQUAL
         and name not in config.allow.tables
-        and not (config.options.use_table_id_as_path and "not show such a table" in one.reason)  # DROP DATABASE
+        and not (config.options.use_table_id_as_path and "not show such a table" in comparison.reason)  # DROP DATABASE
     ]
 
 
 @pytest.mark.parametrize("config", some(*CHOSEN))
 def test_what_is_applied_is_equal_to_a_dump_of_the_source(config: Config, tmp_path: Path) -> None:
     applied = Applied(config)
-    found = applied.compared(dumped_at(applied.final, tmp_path))
-    assert unequal(config, found) == []
-    assert sum(one.source_rows for one in found.values()) > 0
+    comparisons = applied.compared(dumped_at(applied.final, tmp_path))
+    assert unequal(config, comparisons) == []
+    assert sum(comparison.source_rows for comparison in comparisons.values()) > 0
 
 
 def test_history_tables_beside_a_table_are_not_compared(tmp_path: Path) -> None:
     applied = Applied(CONFIGS[PARTITIONS], history={"*": "log"})
     assert any(life.kind for life in applied.lake.applied())
-    found = applied.compared(dumped_at(applied.final, tmp_path))
-    assert {(name.table, one.state) for name, one in found.items()} == {
+    comparisons = applied.compared(dumped_at(applied.final, tmp_path))
+    assert {(name.table, comparison.state) for name, comparison in comparisons.items()} == {
         (name, EQUAL) for name in ("r", "rc_renamed", "ex", "flat", "h")
     }
 
@@ -151,8 +151,8 @@ def test_tables_that_the_settings_exclude_are_not_missed(tmp_path: Path) -> None
 
 def test_tables_without_mirror_are_not_called_unknown_to_the_changefeed(tmp_path: Path) -> None:
     applied = Applied(CONFIGS[PARTITIONS], history={"*.h": {"kinds": ["log"], "mirror": False}})
-    found = applied.compared(dumped_at(applied.final, tmp_path))[TableId("part", "h")]
-    assert (found.state, "it has no mirror" in found.reason) == (NOT_COMPARED, True)
+    comparison = applied.compared(dumped_at(applied.final, tmp_path))[TableId("part", "h")]
+    assert (comparison.state, "it has no mirror" in comparison.reason) == (NOT_COMPARED, True)
 
 
 @pytest.mark.parametrize("config", some("A_all_types/csv-ts"))
@@ -163,16 +163,18 @@ def test_masked_tables_are_compared_by_their_masked_values(
     applied = Applied(config, privacy={"*.*.*": {"hash": {"key": {"env": "MASK_KEY"}}}})
     connect = dumped_at(applied.final, tmp_path)
     compared = applied.compared(connect)
-    found = {name: one for name, one in compared.items() if not one.reason.startswith("it is held: ")}
-    assert unequal(config, found) == []
+    comparisons = {
+        name: comparison for name, comparison in compared.items() if not comparison.reason.startswith("it is held: ")
+    }
+    assert unequal(config, comparisons) == []
     plain = {
-        name: min({*table.rows.column_names} - {COMMIT_TS, *table.schema.key, *found[name].left_out}, default="")
+        name: min({*table.rows.column_names} - {COMMIT_TS, *table.schema.key, *comparisons[name].left_out}, default="")
         for table in applied.lake.tables.values()
-        if (name := table.name) is not None and name in found and found[name].source_rows
+        if (name := table.name) is not None and name in comparisons and comparisons[name].source_rows
     }
     name = next((name for name, column in plain.items() if column), None)
     if name is None:  # each one has a key or a partition column that cannot be masked
-        assert {one.state for one in compared.values()} == {NOT_COMPARED}
+        assert {comparison.state for comparison in compared.values()} == {NOT_COMPARED}
         return
     rows = applied.rows_of(name)
     place = rows.column_names.index(plain[name])
@@ -214,7 +216,9 @@ def tidb(mariadb: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[Applied]
 
 
 def read_by(server: Server, *databases: str) -> Callable[[Tso], InitialSource]:
-    return lambda at: connect_server(server.uri, PASSWORD, at, [f"{one}.*" for one in databases], range_bytes=4 << 20)
+    return lambda at: connect_server(
+        server.uri, PASSWORD, at, [f"{database}.*" for database in databases], range_bytes=4 << 20
+    )
 
 
 @pytest.mark.parametrize("config", some("A_all_types/canal-ext", "D_keys/csv-ts"))
@@ -223,9 +227,9 @@ def test_every_type_is_equal_to_the_source_at_the_fence(
 ) -> None:
     applied = Applied(config)
     standing = tidb(applied)
-    found = applied.compared(read_by(mariadb, *standing.databases))
-    assert unequal(config, found) == []
-    assert {one.at for one in found.values()} == {applied.final.ts}
+    comparisons = applied.compared(read_by(mariadb, *standing.databases))
+    assert unequal(config, comparisons) == []
+    assert {comparison.at for comparison in comparisons.values()} == {applied.final.ts}
     assert f"SET SESSION tidb_snapshot = '{applied.final.ts}'" in standing.asked
 
 
@@ -233,9 +237,9 @@ def test_a_server_without_snapshots_is_compared_only_if_it_is_quiet(quiet: Appli
     source = read_by(mariadb, "part")
     with pytest.raises(BadSettings, match="say so with --quiet"):
         quiet.compared(source)
-    found = quiet.compared(source, quiet=True)
-    assert unequal(quiet.config, found) == []
-    assert {one.at for one in found.values()} == {0}
+    comparisons = quiet.compared(source, quiet=True)
+    assert unequal(quiet.config, comparisons) == []
+    assert {comparison.at for comparison in comparisons.values()} == {0}
 
 
 def test_what_garbage_collection_has_passed_says_how_to_keep_it(
@@ -255,11 +259,11 @@ def test_a_table_that_was_equal_is_not_read_again_when_resumed(
     standing = tidb(applied)
     source = read_by(mariadb, *standing.databases)
     first = applied.compared(source)
-    assert {one.state for one in first.values()} == {EQUAL}
+    assert {comparison.state for comparison in first.values()} == {EQUAL}
     standing.asked.clear()
     again = applied.compared(source, resume=True)
-    assert {name: replace(one, seconds=0) for name, one in again.items()} == {
-        name: replace(one, seconds=0) for name, one in first.items()
+    assert {name: replace(comparison, seconds=0) for name, comparison in again.items()} == {
+        name: replace(comparison, seconds=0) for name, comparison in first.items()
     }
     assert not any(sql.startswith("SELECT `id`, `v` FROM") for sql in standing.asked)
 
@@ -267,12 +271,12 @@ def test_a_table_that_was_equal_is_not_read_again_when_resumed(
 @pytest.mark.parametrize("where", ["at another address", "in other files"])
 def test_a_table_that_was_equal_to_another_source_is_compared_when_resumed(where: str, tmp_path: Path) -> None:
     applied, first = Applied(CONFIGS[PARTITIONS]), tmp_path / "first"
-    assert {one.state for one in applied.compared(dumped_at(applied.final, first)).values()} == {EQUAL}
+    assert {comparison.state for comparison in applied.compared(dumped_at(applied.final, first)).values()} == {EQUAL}
     other = first if where == "in other files" else tmp_path / "other"
     connect = dumped_at(applied.final, other)
     next(other.glob("part.r.*.csv")).unlink()
-    found = applied.compared(connect, resume=True)
-    assert {name.table for name, one in found.items() if one.state == DIFFERENT} == {"r"}
+    comparisons = applied.compared(connect, resume=True)
+    assert {name.table for name, comparison in comparisons.items() if comparison.state == DIFFERENT} == {"r"}
 
 
 @pytest.fixture
@@ -321,17 +325,22 @@ def test_ranges_that_were_equal_are_not_asked_for_again_when_resumed(
     standing = tidb(applied)
     source, count = read_by(mariadb, *standing.databases), applied.rows_of(TYPES).num_rows
     interrupt(applied, source, monkeypatch)
-    asked = [sql for sql in standing.asked if "FROM `types`.`all_types` WHERE" in sql]
+    queries = [sql for sql in standing.asked if "FROM `types`.`all_types` WHERE" in sql]
     (life,) = (life for life in applied.lake.tables if life.born_as == TYPES)
     ledger, feed = applied.pipeline.ledger, applied.pipeline.settings.name
-    one = ledger.equal_ranges(feed, life)[0]
-    (found,) = applied.compared(source, str(TYPES), resume=True).values()
-    again = [sql for sql in standing.asked if "FROM `types`.`all_types` WHERE" in sql][len(asked) :]
-    assert (found.state, found.lake_rows, found.source_rows, found.kept_out) == (EQUAL, count, count, 1)
-    assert (list(found.earlier), 0 < sum(found.earlier.values()) < count) == ([applied.final.ts], True)
-    assert len({*asked} & {*again}) <= 1  # the one that was interrupted
+    equal_range = ledger.equal_ranges(feed, life)[0]
+    (comparison,) = applied.compared(source, str(TYPES), resume=True).values()
+    again = [sql for sql in standing.asked if "FROM `types`.`all_types` WHERE" in sql][len(queries) :]
+    assert (comparison.state, comparison.lake_rows, comparison.source_rows, comparison.kept_out) == (
+        EQUAL,
+        count,
+        count,
+        1,
+    )
+    assert (list(comparison.earlier), 0 < sum(comparison.earlier.values()) < count) == ([applied.final.ts], True)
+    assert len({*queries} & {*again}) <= 1  # the one that was interrupted
     cut = make_cut(applied.pipeline, "then")
-    ledger.record_equal_range(feed, life, replace(one, low=None, high=None, at=cut.at), "")
+    ledger.record_equal_range(feed, life, replace(equal_range, low=None, high=None, at=cut.at), "")
     (present,) = applied.compared(source, str(TYPES), resume=True).values()
     assert (present.state, present.earlier, present.source_rows) == (EQUAL, {}, count)
     (anew,) = applied.compared(source, str(TYPES)).values()
@@ -349,9 +358,9 @@ def test_rows_that_are_kept_out_count_once_where_a_table_is_compared_as_a_whole_
     (life,) = (life for life in applied.lake.tables if life.born_as == TYPES)
     before = applied.pipeline.ledger.equal_ranges(applied.pipeline.settings.name, life)
     monkeypatch.setattr("cdc_assets.operations.equal_ranges._FEWEST", 1 << 20)
-    (found,) = applied.compared(source, str(TYPES), resume=True).values()
-    assert (sum(one.kept_out for one in before), found.kept_out) == (1, 1)
-    assert (found.state, found.lake_rows, found.earlier) == (EQUAL, count, {})
+    (comparison,) = applied.compared(source, str(TYPES), resume=True).values()
+    assert (sum(comparison.kept_out for comparison in before), comparison.kept_out) == (1, 1)
+    assert (comparison.state, comparison.lake_rows, comparison.earlier) == (EQUAL, count, {})
 
 
 @pytest.mark.usefixtures("ranges")
@@ -365,8 +374,8 @@ def test_ranges_that_were_equal_in_another_server_are_compared_when_resumed(
     mariadb.run(f"DELETE FROM `types@{applied.final.ts}`.all_types ORDER BY id LIMIT 1")
     standing.cluster = "another" if other == "cluster" else standing.cluster
     server = replace(mariadb, host="localhost") if other == "host" else mariadb
-    (found,) = applied.compared(read_by(server, "types"), str(TYPES), resume=True).values()
-    assert (found.state, found.extra, found.earlier) == (DIFFERENT, 1, {})
+    (comparison,) = applied.compared(read_by(server, "types"), str(TYPES), resume=True).values()
+    assert (comparison.state, comparison.extra, comparison.earlier) == (DIFFERENT, 1, {})
 
 
 @pytest.mark.usefixtures("ranges")
@@ -387,10 +396,10 @@ def test_ranges_that_are_left_when_garbage_is_collected_are_compared_at_a_newer_
             applied.source.checkpoint = newer
 
     monkeypatch.setattr(applied, "say", collect)
-    (found,) = applied.compared(read_by(mariadb, "types"), str(TYPES), threads=1).values()
-    assert (found.state, found.at, list(found.earlier)) == (state, newer, [applied.final.ts])
-    assert (found.lake_rows, found.extra) == (applied.rows_of(TYPES).num_rows, int(state == DIFFERENT))
-    assert any(f"as of {applied.final.ts}, and were equal" in line for line in comparison_lines(found))
+    (comparison,) = applied.compared(read_by(mariadb, "types"), str(TYPES), threads=1).values()
+    assert (comparison.state, comparison.at, list(comparison.earlier)) == (state, newer, [applied.final.ts])
+    assert (comparison.lake_rows, comparison.extra) == (applied.rows_of(TYPES).num_rows, int(state == DIFFERENT))
+    assert any(f"as of {applied.final.ts}, and were equal" in line for line in comparison_lines(comparison))
     assert applied.pipeline.ledger.equal_ranges(applied.pipeline.settings.name, next(iter(applied.lake.tables))) == ()
 
 
@@ -417,10 +426,10 @@ def test_a_quiet_source_that_is_written_to_before_its_rows_are_read_is_said_to_b
 
     monkeypatch.setattr(quiet, "say", write)
     monkeypatch.setattr(comparing, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    found = quiet.compared(read_by(mariadb, "part"), "part.r", quiet=True)[name]
-    assert (found.state, "was written to" in found.reason, written) == (NOT_COMPARED, True, ["lake"])
-    found = quiet.compared(read_by(mariadb, "part"), "part.r", quiet=True)[name]
-    assert (found.state, found.extra) == (DIFFERENT, 1)
+    comparison = quiet.compared(read_by(mariadb, "part"), "part.r", quiet=True)[name]
+    assert (comparison.state, "was written to" in comparison.reason, written) == (NOT_COMPARED, True, ["lake"])
+    comparison = quiet.compared(read_by(mariadb, "part"), "part.r", quiet=True)[name]
+    assert (comparison.state, comparison.extra) == (DIFFERENT, 1)
 
 
 def test_a_table_that_the_user_may_not_read_is_named_and_the_others_are_compared(
@@ -435,8 +444,10 @@ def test_a_table_that_the_user_may_not_read_is_named_and_the_others_are_compared
         "GRANT SELECT ON part.ex TO poor@'%'",
     )
     uri = mariadb.uri.replace("reader@", "poor@")
-    found = quiet.compared(lambda at: connect_server(uri, "poor", at, ["part.*"], range_bytes=1 << 20), quiet=True)
-    assert {name.table: one.reason.partition(" (")[0] for name, one in found.items()} == {
+    comparisons = quiet.compared(
+        lambda at: connect_server(uri, "poor", at, ["part.*"], range_bytes=1 << 20), quiet=True
+    )
+    assert {name.table: comparison.reason.partition(" (")[0] for name, comparison in comparisons.items()} == {
         "flat": "",
         "h": "",
         "r": f'the source\'s table cannot be read: mysql://127.0.0.1:{mariadb.port} refuses the user "poor"',
@@ -462,9 +473,9 @@ def test_a_connection_that_breaks_in_the_midst_of_a_table_is_opened_again_and_co
 
     monkeypatch.setattr(reading, "_stream", breaking)
     monkeypatch.setattr(reading, "_PAUSES_SECONDS", (0.0,))
-    found = quiet.compared(read_by(mariadb, "part"), "part.r", quiet=True)[TableId("part", "r")]
-    assert (found.state, found.reconnects) == (EQUAL, 1)
-    assert "connected again 1 time" in next(comparison_lines(found))
+    comparison = quiet.compared(read_by(mariadb, "part"), "part.r", quiet=True)[TableId("part", "r")]
+    assert (comparison.state, comparison.reconnects) == (EQUAL, 1)
+    assert "connected again 1 time" in next(comparison_lines(comparison))
 
 
 @pytest.mark.parametrize("error", [StorageUnavailable("no answer"), BadSettings("no PyMySQL"), StepFailed("lost")])
@@ -477,14 +488,14 @@ def test_an_executor_without_a_way_to_the_source_proves_nothing_and_says_who_has
     monkeypatch.setattr(reading, "_stream", stream)
     monkeypatch.setattr(reading, "_PAUSES_SECONDS", ())
     monkeypatch.setattr(quiet.lake, "tasks", Tasks())
-    said = rf"{error.message}.* PyMySQL .*setting decode: driver\."
+    sentence = rf"{error.message}.* PyMySQL .*setting decode: driver\."
     if isinstance(error, SetupError):
-        with pytest.raises(BadSettings, match=said):
+        with pytest.raises(BadSettings, match=sentence):
             quiet.compared(read_by(mariadb, "part"), "part.r", quiet=True)
         return
-    found = quiet.compared(read_by(mariadb, "part"), "part.r", quiet=True)[TableId("part", "r")]
-    assert found.state == NOT_COMPARED
-    assert re.search(said, found.reason)
+    comparison = quiet.compared(read_by(mariadb, "part"), "part.r", quiet=True)[TableId("part", "r")]
+    assert comparison.state == NOT_COMPARED
+    assert re.search(sentence, comparison.reason)
 
 
 def test_a_quiet_source_that_is_written_to_is_said_to_be_none(
@@ -498,8 +509,8 @@ def test_a_quiet_source_that_is_written_to_is_said_to_be_none(
             mariadb.run("DELETE FROM part.r")
 
     monkeypatch.setattr(quiet, "say", write)
-    found = quiet.compared(read_by(mariadb, "part"), "part.r", quiet=True)
-    assert (found[name].state, "was written to" in found[name].reason) == (NOT_COMPARED, True)
+    comparisons = quiet.compared(read_by(mariadb, "part"), "part.r", quiet=True)
+    assert (comparisons[name].state, "was written to" in comparisons[name].reason) == (NOT_COMPARED, True)
 
 
 @pytest.mark.parametrize(
@@ -514,9 +525,9 @@ def test_rows_that_are_chosen_are_the_same_on_both_sides(
     source = read_by(mariadb, *standing.databases)
     everything = applied.compared(source, str(TYPES))[TYPES].source_rows
     for moment in range(3 if sample else 1):
-        (found,) = applied.compared(source, str(TYPES), choice=parse_choice(where, sample, moment)).values()
-        assert (found.state, found.lake_rows) == (EQUAL, found.source_rows)
-        assert 0 < found.source_rows < everything
+        (comparison,) = applied.compared(source, str(TYPES), choice=parse_choice(where, sample, moment)).values()
+        assert (comparison.state, comparison.lake_rows) == (EQUAL, comparison.source_rows)
+        assert 0 < comparison.source_rows < everything
     assert any("MOD(`id`, 5) IN (" in sql for sql in standing.asked) == bool(sample)
 
 
@@ -584,12 +595,12 @@ class Edges:
         write_feed(directory, protocol, self.tables)
         settings = settings_of(directory, protocol)
         self.pipeline = Pipeline(settings, settings.open_source(), self.lake, Ledger("sqlite://"))
-        assert [one.reason for one in self.pipeline.apply("test").tables if one.reason] == []
+        assert [table.reason for table in self.pipeline.apply("test").tables if table.reason] == []
 
     def compared(self) -> dict[TableId, TableComparison]:
         options = VerifyOptions(quiet=True)
-        found = verify(self.pipeline, self.lake, read_by(self.server, "edges"), options)
-        return {one.table: one for one in found}
+        comparisons = verify(self.pipeline, self.lake, read_by(self.server, "edges"), options)
+        return {comparison.table: comparison for comparison in comparisons}
 
     def change(self, seed: int) -> set[tuple[str, str]]:
         """Give a row another value in every column but the key, without one in one column; return which changed."""
@@ -600,7 +611,7 @@ class Edges:
             chance.shuffle(names)
             for name in names if schema.key else names[:1]:
                 row = chance.choice(rows)
-                others = [one[name] for one in rows if one[name] != row[name]]
+                others = [other_row[name] for other_row in rows if other_row[name] != row[name]]
                 if others and table.name is not None:
                     row[name] = chance.choice(others)
                     changed.add((table.name.table, name if schema.key else ""))
@@ -617,17 +628,20 @@ def test_tables_of_every_type_at_its_edges_are_equal_and_every_changed_value_is_
     protocol: str, seed: int, count: int, mariadb: Server, tmp_path: Path
 ) -> None:
     edges = Edges(mariadb, tmp_path, protocol, seed, count)
-    found = edges.compared()
-    assert [one for one in found.values() if one.state != EQUAL] == []
-    assert {name: (one.lake_rows, one.left_out) for name, one in found.items()} == {
+    comparisons = edges.compared()
+    assert [comparison for comparison in comparisons.values() if comparison.state != EQUAL] == []
+    assert {name: (comparison.lake_rows, comparison.left_out) for name, comparison in comparisons.items()} == {
         table.name: (len(table.rows), {}) for table in edges.tables
     }
-    assert {loss.split(": ")[1] for one in found.values() for loss in one.losses} <= {AMBIGUOUS_TIME, ZERO_DATE}
+    assert {loss.split(": ")[1] for comparison in comparisons.values() for loss in comparison.losses} <= {
+        AMBIGUOUS_TIME,
+        ZERO_DATE,
+    }
     changed = edges.change(seed)
     named = {
-        (one.table.table, value.column if value else "")
-        for one in edges.compared().values()
-        for row in one.rows
+        (comparison.table.table, value.column if value else "")
+        for comparison in edges.compared().values()
+        for row in comparison.rows
         for value in row.values or [None]
     }
     assert (named, len(changed) > count) == (changed, True)
@@ -649,9 +663,9 @@ def test_a_fault_in_each_column_of_every_type_is_named(tmp_path: Path) -> None:
         row[column] = others[number % len(others)] if others else None
         wanted.add((str(row["id"]), column))
     applied.put(TYPES, pa.Table.from_pylist(rows, right.schema))
-    (found,) = applied.compared(source, str(TYPES)).values()
-    assert {(row.key["id"], one.column) for row in found.rows for one in row.values} == wanted
-    assert (found.state, found.missing, found.extra, found.losses) == (DIFFERENT, 0, 0, {})
+    (comparison,) = applied.compared(source, str(TYPES)).values()
+    assert {(row.key["id"], value.column) for row in comparison.rows for value in row.values} == wanted
+    assert (comparison.state, comparison.missing, comparison.extra, comparison.losses) == (DIFFERENT, 0, 0, {})
 
 
 def test_rows_that_are_missing_and_rows_too_many_are_named(tmp_path: Path) -> None:
@@ -659,18 +673,18 @@ def test_rows_that_are_missing_and_rows_too_many_are_named(tmp_path: Path) -> No
     source = dumped_at(applied.final, tmp_path)
     right = applied.rows_of(TYPES)
     applied.put(TYPES, pa.concat_tables([right.slice(1), right.slice(5, 1)]))
-    (found,) = applied.compared(source, str(TYPES)).values()
+    (comparison,) = applied.compared(source, str(TYPES)).values()
     ids = right["id"].to_pylist()
-    assert {(row.kind, row.key["id"]) for row in found.rows} == {("missing", str(ids[0])), ("extra", str(ids[5]))}
+    assert {(row.kind, row.key["id"]) for row in comparison.rows} == {("missing", str(ids[0])), ("extra", str(ids[5]))}
 
 
 def test_a_column_that_is_cut_is_named_and_the_others_are_compared(tmp_path: Path) -> None:
     applied = Applied(CONFIGS["A_all_types/csv-ts"])
     source = dumped_at(applied.final, tmp_path)
     applied.put(TYPES, applied.rows_of(TYPES).drop_columns(["dc"]))
-    (found,) = applied.compared(source, str(TYPES)).values()
-    assert (found.state, found.columns) == (DIFFERENT, ('"dc" is not in the lake',))
-    assert (found.rows, found.source_rows) == ((), found.lake_rows)
+    (comparison,) = applied.compared(source, str(TYPES)).values()
+    assert (comparison.state, comparison.columns) == (DIFFERENT, ('"dc" is not in the lake',))
+    assert (comparison.rows, comparison.source_rows) == ((), comparison.lake_rows)
 
 
 def test_a_table_that_is_not_applied_or_not_at_the_source_is_not_compared(tmp_path: Path) -> None:
@@ -680,8 +694,8 @@ def test_a_table_that_is_not_applied_or_not_at_the_source_is_not_compared(tmp_pa
     for file in tmp_path.glob("keysdb.pk_int.*"):
         file.unlink()
     source = connect_dump(opener(tmp_path), DumpOptions())
-    found = applied.compared(lambda at: source, "keysdb.nokey", "keysdb.pk_int")
-    assert {name.table: (one.state, one.reason) for name, one in found.items()} == {
+    comparisons = applied.compared(lambda at: source, "keysdb.nokey", "keysdb.pk_int")
+    assert {name.table: (comparison.state, comparison.reason) for name, comparison in comparisons.items()} == {
         "nokey": (NOT_COMPARED, f"it is not applied through {applied.final.ts}. Apply the changefeed first."),
         "pk_int": (NOT_COMPARED, "the source does not show such a table: it has none, or its user may not see it."),
     }
@@ -717,9 +731,9 @@ def test_an_empty_directory_is_no_dump_and_no_matter_of_garbage_collection(tmp_p
 def test_a_dump_of_another_time_is_not_compared(tmp_path: Path) -> None:
     applied = Applied(CONFIGS[PARTITIONS])
     earlier = applied.config.checkpoints[0]
-    found = applied.compared(dumped_at(earlier, tmp_path))
-    assert {one.state for one in found.values()} == {NOT_COMPARED}
-    assert f"above {earlier.ts}" in found[TableId("part", "r")].reason
+    comparisons = applied.compared(dumped_at(earlier, tmp_path))
+    assert {comparison.state for comparison in comparisons.values()} == {NOT_COMPARED}
+    assert f"above {earlier.ts}" in comparisons[TableId("part", "r")].reason
 
 
 class CutThen:
@@ -730,35 +744,35 @@ class CutThen:
         self.then, made = self.applied.config.checkpoints[0], make_cut(self.applied.pipeline, "then")
         assert made.at == self.then.ts
         self.applied.go_on()
-        self.names = {one.name for one in made.taken}
+        self.names = {table.name for table in made.taken}
 
 
 @pytest.mark.parametrize("named", ["", "then"])
 def test_a_dump_is_compared_with_tables_as_they_are_in_a_cut_of_its_tso(named: str, tmp_path: Path) -> None:
     shop = CutThen()
-    found = shop.applied.compared(dumped_at(shop.then, tmp_path), cut=named)
-    equal = {name for name, one in found.items() if one.state == EQUAL}
+    comparisons = shop.applied.compared(dumped_at(shop.then, tmp_path), cut=named)
+    equal = {name for name, comparison in comparisons.items() if comparison.state == EQUAL}
     assert equal == shop.names
-    assert {found[name].cut for name in equal} == {"then"}
-    assert {found[name].at for name in equal} == {shop.then.ts}
+    assert {comparisons[name].cut for name in equal} == {"then"}
+    assert {comparisons[name].at for name in equal} == {shop.then.ts}
     assert shop.applied.pipeline.ledger.comparisons(shop.applied.pipeline.settings.name).keys() & equal == set()
     life = next(life for life, table in shop.applied.lake.tables.items() if table.tags["then"][2].num_rows)
     number, at, rows = shop.applied.lake.tables[life].tags["then"]
     shop.applied.lake.tables[life].tags["then"] = (number, at, rows.slice(1))
-    found = shop.applied.compared(dumped_at(shop.then, tmp_path / "again"), cut=named, repair=not named)
-    (wrong,) = (one for one in found.values() if one.state == DIFFERENT)
+    comparisons = shop.applied.compared(dumped_at(shop.then, tmp_path / "again"), cut=named, repair=not named)
+    (wrong,) = (comparison for comparison in comparisons.values() if comparison.state == DIFFERENT)
     assert (wrong.missing, "was compared in a cut" in wrong.repair) == (1, not named)
 
 
 def test_a_cut_is_compared_with_a_source_of_its_own_time_only(tmp_path: Path) -> None:
     shop = CutThen()
     dump = dumped_at(shop.then, tmp_path / "then")
-    for options, said in (
+    for options, sentence in (
         ({"cut": "now"}, "there is no cut now; known are then"),
         ({"cut": "then", "quiet": True}, "--quiet is of a source as it is now"),
         ({"cut": "then", "repair": True}, "--repair writes into tables of now"),
     ):
-        with pytest.raises(BadSettings, match=said):
+        with pytest.raises(BadSettings, match=sentence):
             shop.applied.compared(dump, **options)
     with pytest.raises(BadSettings, match="Give a dump of that TSO"):
         shop.applied.compared(dumped_at(shop.applied.final, tmp_path / "final"), cut="then")
@@ -777,8 +791,8 @@ def test_the_snapshot_of_a_large_table_is_kept_while_it_is_read(tmp_path: Path) 
 
 def test_a_null_that_stands_for_a_zero_date_on_both_sides_is_a_counted_loss(tmp_path: Path) -> None:
     applied = Applied(CONFIGS["A_all_types/csv-ts"])
-    (found,) = applied.compared(dumped_at(applied.final, tmp_path), "types.zerodates").values()
-    assert (found.state, found.losses) == (EQUAL, {f"{column}: {ZERO_DATE}": 2 for column in ("d", "dt")})
+    (comparison,) = applied.compared(dumped_at(applied.final, tmp_path), "types.zerodates").values()
+    assert (comparison.state, comparison.losses) == (EQUAL, {f"{column}: {ZERO_DATE}": 2 for column in ("d", "dt")})
 
 
 # --- losses -----------------------------------------------------------------------------------------------------------
@@ -787,7 +801,7 @@ INSTANT, EARLIER = (datetime(2024, 10, 27, hour, 30, tzinfo=timezone.utc) for ho
 
 
 @pytest.mark.parametrize(
-    ("column", "rules", "lake", "source", "said"),
+    ("column", "rules", "lake", "source", "loss"),
     [
         (Column("t", "TIMESTAMP"), (), EARLIER, INSTANT, AMBIGUOUS_TIME),
         (Column("t", "TIMESTAMP"), (), INSTANT, EARLIER, ""),
@@ -855,16 +869,16 @@ INSTANT, EARLIER = (datetime(2024, 10, 27, hour, 30, tzinfo=timezone.utc) for ho
     ],
 )
 def test_only_the_loss_itself_explains_a_value(
-    column: Column, rules: tuple[str, ...], lake: object, source: object, said: str
+    column: Column, rules: tuple[str, ...], lake: object, source: object, loss: str
 ) -> None:
-    assert loss_between(column, rules, "Europe/Berlin", lake, source) == said
+    assert loss_between(column, rules, "Europe/Berlin", lake, source) == loss
 
 
 def test_every_loss_that_explains_a_value_leaves_another_one_that_it_does_not() -> None:
     marks = [mark for mark in test_only_the_loss_itself_explains_a_value.pytestmark if mark.name == "parametrize"]  # type: ignore[attr-defined]
     cases = [case for mark in marks for case in mark.args[1]]
     explained = {rule for *_, rule in cases if rule}
-    refused = {rule for _, rules, _, _, said in cases if not said for rule in rules}
+    refused = {rule for _, rules, _, _, loss in cases if not loss for rule in rules}
     assert {*losses._RULES} <= explained & refused
 
 
@@ -892,13 +906,13 @@ def test_columns_that_were_masked_otherwise_in_a_cut_are_left_out_and_the_others
     make_cut(mended.pipeline(), "then")
     mended.more["privacy"] = privacy
     other = [column.partition("whole.")[2] for column in privacy]
-    found = mended.compared(cut="then")["whole"]
-    assert (found.state, found.columns, sorted(found.left_out)) == (EQUAL, (), sorted(other))
-    assert all("masked otherwise" in reason for reason in found.left_out.values())
+    comparison = mended.compared(cut="then")["whole"]
+    assert (comparison.state, comparison.columns, sorted(comparison.left_out)) == (EQUAL, (), sorted(other))
+    assert all("masked otherwise" in reason for reason in comparison.left_out.values())
     mended.differ()
-    found = mended.compared(cut="then")["whole"]
-    assert (found.state, found.missing, found.differing) == (DIFFERENT, 1, 1)
-    assert {value.column for row in found.rows for value in row.values} <= {"k", *same}
+    comparison = mended.compared(cut="then")["whole"]
+    assert (comparison.state, comparison.missing, comparison.differing) == (DIFFERENT, 1, 1)
+    assert {value.column for row in comparison.rows for value in row.values} <= {"k", *same}
 
 
 def test_a_key_that_was_masked_otherwise_in_a_cut_is_not_compared(tmp_path: Path, monkeypatch: Any) -> None:
@@ -906,8 +920,12 @@ def test_a_key_that_was_masked_otherwise_in_a_cut_is_not_compared(tmp_path: Path
     mended = Mended(tmp_path, MemoryLake(), ["whole"])
     make_cut(mended.pipeline(), "then")
     mended.more["privacy"] = {"shop.whole.k": {"hash": {"key": {"env": "MASK_KEY"}}}}
-    found = mended.compared(cut="then")["whole"]
-    assert (found.state, '"k"' in found.reason, "masked otherwise" in found.reason) == (NOT_COMPARED, True, True)
+    comparison = mended.compared(cut="then")["whole"]
+    assert (comparison.state, '"k"' in comparison.reason, "masked otherwise" in comparison.reason) == (
+        NOT_COMPARED,
+        True,
+        True,
+    )
 
 
 def test_rows_from_before_a_mask_are_no_difference_and_are_not_repaired(tmp_path: Path) -> None:
@@ -918,8 +936,8 @@ def test_rows_from_before_a_mask_are_no_difference_and_are_not_repaired(tmp_path
     mended.feed.write([("U", "whole", 2, "later")])
     mended.apply()
     before = mended.lake.read(TableId("shop", "whole"))
-    found = mended.compared(repair=True)["whole"]
-    assert (found.state, list(found.left_out)) == (EQUAL, ["mail"])
+    comparison = mended.compared(repair=True)["whole"]
+    assert (comparison.state, list(comparison.left_out)) == (EQUAL, ["mail"])
     assert mended.lake.read(TableId("shop", "whole")) == before
 
 
@@ -934,7 +952,7 @@ def test_rows_from_before_a_mask_are_no_difference_and_are_not_repaired(tmp_path
         ({"table.exclude.list": ".*[.]x"}, {"public.y"}),
         ({"database.include.list": "public", "table.exclude.list": "public.y"}, set()),
     ],
-    ids=lambda one: None,
+    ids=lambda _: None,
 )
 def test_tables_that_the_connector_s_lists_leave_out_are_none_of_the_changefeed_s(
     lists: Mapping[str, str], left: set[str], tmp_path: Path
@@ -959,5 +977,7 @@ def test_tables_that_the_connector_s_lists_leave_out_are_none_of_the_changefeed_
         (into / f"{name}.000000000.sql").write_text(f"INSERT INTO `{table}` VALUES\n(1);\n")
     server = connect_dump(opener(into), DumpOptions())
     feed = source.feed
-    found = verify(feed.pipeline(), feed.lake, lambda _: server, VerifyOptions(quiet=True), (), say=lambda *_: None)
-    assert {str(one.table) for one in found} == {"public.t", *left}
+    comparisons = verify(
+        feed.pipeline(), feed.lake, lambda _: server, VerifyOptions(quiet=True), (), say=lambda *_: None
+    )
+    assert {str(comparison.table) for comparison in comparisons} == {"public.t", *left}

@@ -31,7 +31,7 @@ class Case(NamedTuple):
     """A wrong message, and a part of the sentence on it."""
 
     sent: Sent
-    said: str
+    sentence: str
 
 
 def of_ydb(number: int, **more: Any) -> Sent:
@@ -58,8 +58,10 @@ def of_connector(
 def line_of(topic: str, offset: int, sent: Sent) -> dict[str, Any]:
     """Return a message as a line of an archive."""
     key, value = [
-        None if one is None else base64.b64encode(one if isinstance(one, bytes) else json.dumps(one).encode()).decode()
-        for one in sent
+        None
+        if part is None
+        else base64.b64encode(part if isinstance(part, bytes) else json.dumps(part).encode()).decode()
+        for part in sent
     ]
     place = {"topic": topic, "partition": 0, "offset": offset, "timestamp_ms": 0}
     return {**place, "key_b64": key, "value_b64": value}
@@ -144,7 +146,7 @@ class Stream:
         outcome = self.feed.apply()
         assert not outcome.complete
         listing = self.feed.listing()
-        held = [one.reason for one in outcome.tables if one.reason]
+        held = [table.reason for table in outcome.tables if table.reason]
         return [*held, *listing.problems.values(), *listing.warnings]
 
     def ids(self, table: TableId) -> list[int]:
@@ -155,9 +157,9 @@ class Stream:
 @pytest.mark.parametrize("case", YDB)
 def test_a_record_of_ydb_that_is_none_holds_its_table_alone(case: str, tmp_path: Path) -> None:
     stream = Stream("ydb-json", YDB[case], tmp_path)
-    said = "\n".join(stream.apply())
-    assert "shop/orders/feed[0] offset 1 cannot be read: " in said
-    assert YDB[case].said in said
+    reasons = "\n".join(stream.apply())
+    assert "shop/orders/feed[0] offset 1 cannot be read: " in reasons
+    assert YDB[case].sentence in reasons
     assert (stream.ids(ORDERS), stream.ids(ITEMS)) == ([1], [1, 3, 4])
     (kept,) = stream.feed.landing.landed().open_bad
     assert (kept.partition, kept.offset) == (stream.topic, 1)
@@ -169,8 +171,8 @@ def test_a_record_of_ydb_that_is_none_holds_its_table_alone(case: str, tmp_path:
 @pytest.mark.parametrize("case", YDB)
 def test_with_quarantine_its_table_goes_on_and_says_so(case: str, tmp_path: Path) -> None:
     stream = Stream("ydb-json", YDB[case], tmp_path, quarantine=True)
-    said = "\n".join(stream.apply())
-    assert "shop/orders/feed[0] offset 1 cannot be read: " in said
+    reasons = "\n".join(stream.apply())
+    assert "shop/orders/feed[0] offset 1 cannot be read: " in reasons
     assert (stream.ids(ORDERS), stream.ids(ITEMS)) == ([1, 3, 4], [1, 3, 4])
     assert len(stream.feed.landing.landed().open_bad) == 1
 
@@ -178,9 +180,9 @@ def test_with_quarantine_its_table_goes_on_and_says_so(case: str, tmp_path: Path
 @pytest.mark.parametrize("case", CONNECTOR)
 def test_a_message_of_a_connector_that_names_no_table_stops_all_before_it(case: str, tmp_path: Path) -> None:
     stream = Stream("debezium-json", CONNECTOR[case], tmp_path)
-    said = "\n".join(stream.apply())
-    assert "px.shop.orders[0] offset 1 cannot be read: " in said
-    assert CONNECTOR[case].said in said
+    reasons = "\n".join(stream.apply())
+    assert "px.shop.orders[0] offset 1 cannot be read: " in reasons
+    assert CONNECTOR[case].sentence in reasons
     assert stream.ids(ORDERS) == [1]
     release(stream.feed.landing, stream.topic, 1, applied=lambda _: 0)
     assert stream.feed.apply().complete
@@ -196,10 +198,10 @@ def test_a_change_that_is_no_row_of_its_table_holds_it_or_is_set_aside(
 ) -> None:
     given = (YDB_ROWS if protocol == "ydb-json" else CONNECTOR_ROWS)[case]
     stream = Stream(protocol, given, tmp_path)
-    said = "\n".join(stream.apply())
-    assert f"{stream.topic} offset 1" in said
-    assert given.said in said
+    reasons = "\n".join(stream.apply())
+    assert f"{stream.topic} offset 1" in reasons
+    assert given.sentence in reasons
     assert (stream.ids(ORDERS), stream.ids(ITEMS)) == ([], [1, 3, 4])
     aside = Stream(protocol, given, tmp_path, quarantine=True)
-    assert [one.quarantined for one in aside.feed.apply().tables if one.quarantined] == [1]
+    assert [table.quarantined for table in aside.feed.apply().tables if table.quarantined] == [1]
     assert aside.ids(ORDERS) == [1, 3, 4]

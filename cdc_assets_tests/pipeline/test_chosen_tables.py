@@ -81,7 +81,7 @@ def applied(tmp_path: Path) -> Applied:
 )
 def test_the_patterns_say_which_tables_are_applied(applied: Applied, tables: Any, names: list[str]) -> None:
     outcome = applied.apply(tables, history={"shop.*": "log"})
-    expected = sorted(name for one in names for name in (one, f"{one}__log"))
+    expected = sorted(name for table_name in names for name in (table_name, f"{table_name}__log"))
     assert sorted(state.name.table for state in applied.lake.tables.values() if state.name) == expected
     assert outcome.complete
 
@@ -92,7 +92,7 @@ def test_an_excluded_table_stays_as_it_is_and_goes_on_when_it_is_included_again(
     outcome = applied.apply(EXCLUDED)
     assert outcome.complete
     assert (applied.rows("orders"), applied.rows("items")) == (BEFORE, NOW)
-    assert [one.table for one in outcome.findings if one.rule == "history-off"] == ["shop.orders"]
+    assert [finding.table for finding in outcome.findings if finding.rule == "history-off"] == ["shop.orders"]
     assert applied.states() == {"shop.orders": State.FROZEN, "shop.items": State.APPLIED}
     assert applied.apply().complete
     assert applied.rows("orders") == NOW
@@ -219,8 +219,11 @@ def test_rows_of_before_that_are_gone_from_the_feed_are_told_when_a_table_comes_
 
 
 def test_patterns_that_fit_no_table_are_told(applied: Applied) -> None:
-    found = applied.apply({"include": ["shop.*", "shop.nothing"], "exclude": ["other.*"]}).findings
-    assert sorted(one.detail for one in found if one.rule == "history-unmatched") == ["other.*", "shop.nothing"]
+    findings = applied.apply({"include": ["shop.*", "shop.nothing"], "exclude": ["other.*"]}).findings
+    assert sorted(finding.detail for finding in findings if finding.rule == "history-unmatched") == [
+        "other.*",
+        "shop.nothing",
+    ]
 
 
 @pytest.mark.parametrize("tables", [{"exclude": ["orders"]}, {"only": ["shop.*"]}, {"include": "shop.*"}])

@@ -33,8 +33,8 @@ from cdc_assets_tests.source import Contents, Source
 
 def held_by(lake: MemoryLake, name: str) -> Contents:
     """What the tables of a cut hold, by their names then."""
-    (made,) = [one for one in lake.cuts() if one.name == name]
-    return {one.name: contents_of(lake.tables[one.life].tags[name][2]) for one in made.taken}
+    (made,) = [cut for cut in lake.cuts() if cut.name == name]
+    return {cut_table.name: contents_of(lake.tables[cut_table.life].tags[name][2]) for cut_table in made.taken}
 
 
 def decided(lake: MemoryLake, source: Source, checkpoint: Tso, picks: Picks, number: int) -> CutRequest:
@@ -53,11 +53,11 @@ def check_cuts(generated: Generated, tomls: Mapping[str, Path]) -> None:
     with closing(feed):
         for number, publication in enumerate(generated.publications()):
             feed.publish(publication)
-            for one in range(picks(3)):
-                cut = decided(feed.lake, source, publication.checkpoint, picks, 10 * number + one)
+            for cut_number in range(picks(3)):
+                cut = decided(feed.lake, source, publication.checkpoint, picks, 10 * number + cut_number)
                 expected[cut.name] = source.contents(min(cut.at, publication.shown))
             outcome = feed.pipeline.apply("test")
-            assert [one.reason for one in outcome.cuts if one.cut is None] == []
+            assert [cut_outcome.reason for cut_outcome in outcome.cuts if cut_outcome.cut is None] == []
             assert feed.contents == source.contents(publication.shown)
         assert {cut.name for cut in feed.lake.cuts()} == expected.keys()
         for name, contents in expected.items():
@@ -110,7 +110,7 @@ def test_a_cut_has_all_tables_at_one_position_and_what_comes_later_leaves_it_alo
     shop.more_rows(FIRST + 12, FIRST + 20)
     made = make_cut(shop.pipeline, "report")
     assert (made.name, made.at) == ("report", FIRST + 19)
-    assert [one.name for one in made.taken] == [ITEMS, ORDERS]
+    assert [cut_table.name for cut_table in made.taken] == [ITEMS, ORDERS]
     shop.more_rows(FIRST + 22, FIRST + 30)
     shop.pipeline.apply()
     assert shop.keys("report", ORDERS) == [1, 12]
@@ -137,7 +137,7 @@ def test_history_tables_are_tables_of_a_cut_by_names_of_their_own(tmp_path: Path
     made = make_cut(shop.pipeline, "report")
     shop.more_rows(FIRST + 12, FIRST + 20)
     shop.pipeline.apply()
-    assert [str(one.name) for one in made.taken] == [
+    assert [str(cut_table.name) for cut_table in made.taken] == [
         "shop.items",
         "shop.orders",
         "shop.orders__log",
@@ -146,7 +146,7 @@ def test_history_tables_are_tables_of_a_cut_by_names_of_their_own(tmp_path: Path
     for life, table in shop.lake.tables.items():
         assert table.tags["report"][2].num_rows == 1, life
     left = make_cut(shop.pipeline, "mirrors", ["shop.*__*"])
-    assert [str(one.name) for one in left.taken] == ["shop.items", "shop.orders"]
+    assert [str(cut_table.name) for cut_table in left.taken] == ["shop.items", "shop.orders"]
 
 
 def test_what_leaves_no_table_out_of_a_cut_is_refused(tmp_path: Path) -> None:
@@ -160,7 +160,10 @@ def test_what_leaves_no_table_out_of_a_cut_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadSettings, match=r"no table is called shop\.orders; known are shop\.bills"):
         make_cut(shop.pipeline, "report", ["shop.orders"])
     made = make_cut(shop.pipeline, "report", ["shop.bills", "*changes"])
-    assert ([str(one.name) for one in made.left_out], made.taken) == (["shop.bills", "shop.items__changes"], ())
+    assert ([str(cut_table.name) for cut_table in made.left_out], made.taken) == (
+        ["shop.bills", "shop.items__changes"],
+        (),
+    )
     shop.ddl("shop.bills", FIRST + 40, "DROP TABLE `bills`", 4, columns=False)
     shop.publish(FIRST + 50)
     assert len(make_cut(shop.pipeline, "later", ["shop.bills"]).taken) == 1
@@ -171,8 +174,8 @@ def test_a_history_table_that_is_switched_off_is_named_as_one_that_a_cut_does_no
     shop.pipeline.apply()
     shop.more = {}
     made = make_cut(shop.pipeline, "report")
-    assert [one.name for one in made.taken] == [ITEMS, ORDERS]
-    assert [(str(one.name), "do not ask for it" in one.why_not) for one in made.left_out] == [
+    assert [cut_table.name for cut_table in made.taken] == [ITEMS, ORDERS]
+    assert [(str(cut_table.name), "do not ask for it" in cut_table.why_not) for cut_table in made.left_out] == [
         ("shop.orders__log", True)
     ]
 
@@ -200,11 +203,11 @@ def test_a_held_table_is_absent_with_the_reason_unless_a_cut_of_all_is_required(
         make_cut(shop.pipeline, "report", whole=True)
     assert (shop.lake.cuts(), shop.lake.decisions().cuts) == ((), ())
     made = make_cut(shop.pipeline, "report")
-    assert ([one.name for one in made.taken], made.exact, made.accepted) == ([ITEMS], False, False)
-    assert [(one.name, one.lacks[:11]) for one in made.left_out] == [(ORDERS, "it is held:")]
+    assert ([cut_table.name for cut_table in made.taken], made.exact, made.accepted) == ([ITEMS], False, False)
+    assert [(cut_table.name, cut_table.lacks[:11]) for cut_table in made.left_out] == [(ORDERS, "it is held:")]
     made = make_cut(shop.pipeline, "without", ["shop.ord*"])
-    assert ([one.name for one in made.taken], made.exact) == ([ITEMS], True)
-    assert [(one.name, one.why_not) for one in made.left_out] == [(ORDERS, "left out by --without")]
+    assert ([cut_table.name for cut_table in made.taken], made.exact) == ([ITEMS], True)
+    assert [(cut_table.name, cut_table.why_not) for cut_table in made.left_out] == [(ORDERS, "left out by --without")]
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -218,7 +221,7 @@ def test_a_table_that_is_held_by_its_rows_is_absent_or_withdraws_a_cut_of_all(sh
         assert shop.lake.cuts() == ()
         assert not any(table.tags for table in shop.lake.tables.values())
     else:
-        assert [one.name for one in make_cut(shop.pipeline, "report").taken] == [ITEMS]
+        assert [cut_table.name for cut_table in make_cut(shop.pipeline, "report").taken] == [ITEMS]
     assert shop.lake.decisions().cuts == ()
 
 
@@ -322,7 +325,7 @@ def test_a_dropped_table_that_a_cut_has_is_not_purged_before_the_cut_is_removed(
     shop.publish(FIRST + 30)
     shop.pipeline.apply()
     made = make_cut(shop.pipeline, "later")
-    assert [one.name for one in made.taken] == [ORDERS]
+    assert [cut_table.name for cut_table in made.taken] == [ORDERS]
 
     class Dropped(MemoryLake):
         def dropped(self) -> Mapping[object, object]:
@@ -350,14 +353,14 @@ def test_a_regular_cut_stands_at_the_end_of_its_interval_by_whichever_run_comes_
     midnight_ms = (FIRST >> 18) // (DAY * 1000) * DAY * 1000 + DAY * 1000
     shop.rows("shop.orders", FIRST, [("I", last_tso(midnight_ms), 2, "at"), ("I", last_tso(midnight_ms) + 1, 3, "new")])
     daily(shop, midnight_ms - 60_000)
-    before = [one.name for one in shop.lake.cuts()]
+    before = [cut.name for cut in shop.lake.cuts()]
     outcome = daily(shop, midnight_ms + 60_000)
-    (made,) = [one.cut for one in outcome.cuts if one.cut is not None]
+    (made,) = [cut_outcome.cut for cut_outcome in outcome.cuts if cut_outcome.cut is not None]
     assert made.at == last_tso(midnight_ms)
     assert made.name == f"cut-{made.at}"
     assert shop.keys(made.name, ORDERS) == [1, 2]
     assert daily(shop, midnight_ms + 120_000).cuts == ()
-    assert [one.name for one in shop.lake.cuts()] == [*before, made.name]
+    assert [cut.name for cut in shop.lake.cuts()] == [*before, made.name]
 
 
 def test_a_regular_cut_without_a_held_table_is_a_warning_unless_the_settings_leave_it_out(tmp_path: Path) -> None:
@@ -365,11 +368,11 @@ def test_a_regular_cut_without_a_held_table_is_a_warning_unless_the_settings_lea
     hold_orders(shop, FIRST + 7)
     hour = 3_600_000
     outcome = daily(shop, (FIRST >> 18) + hour)
-    assert ["shop.orders" in one.detail for one in outcome.findings if one.rule == "cut"] == [True]
-    assert [[one.name for one in cut.taken] for cut in shop.lake.cuts()] == [[ITEMS]]
+    assert ["shop.orders" in finding.detail for finding in outcome.findings if finding.rule == "cut"] == [True]
+    assert [[cut_table.name for cut_table in cut.taken] for cut in shop.lake.cuts()] == [[ITEMS]]
     shop.more = {"cuts": {"every": "1h", "without": ["shop.orders"]}}
     outcome = daily(shop, (FIRST >> 18) + 2 * hour)
-    assert [one.cut is not None and one.cut.exact for one in outcome.cuts] == [True]
+    assert [cut_outcome.cut is not None and cut_outcome.cut.exact for cut_outcome in outcome.cuts] == [True]
 
 
 @pytest.mark.parametrize(
@@ -408,11 +411,13 @@ def test_there_is_no_regular_cut_of_before_the_first_table(tmp_path: Path) -> No
     shop.more["initial"] = {"complete": ["shop.old"]}
     assert waiting_cut(shop.pipeline) is None
     outcome = shop.pipeline.apply()
-    assert (outcome.cuts, [one for one in outcome.findings if one.rule == "cut"]) == ((), [])
+    assert (outcome.cuts, [finding for finding in outcome.findings if finding.rule == "cut"]) == ((), [])
     assert (shop.lake.cuts(), waiting_cut(shop.pipeline)) == ((), None)
     shop.publish((FIRST >> 18) + DAY * 1000 << 18)
     assert waiting_cut(shop.pipeline) is not None
-    assert [len(one.cut.taken) for one in shop.pipeline.apply().cuts if one.cut is not None] == [3]
+    assert [
+        len(cut_outcome.cut.taken) for cut_outcome in shop.pipeline.apply().cuts if cut_outcome.cut is not None
+    ] == [3]
 
 
 def test_the_newest_cuts_are_kept_and_all_with_a_name(tmp_path: Path) -> None:
@@ -420,11 +425,11 @@ def test_the_newest_cuts_are_kept_and_all_with_a_name(tmp_path: Path) -> None:
     make_cut(shop.pipeline, "report")
     for minute in range(1, 5):
         daily(shop, (FIRST >> 18) + minute * 60_000)
-    made = [one.name for one in shop.lake.cuts()]
+    made = [cut.name for cut in shop.lake.cuts()]
     assert len(made) >= 5
     due = expire_cuts(shop.pipeline, 0, dry=True)  # type: ignore[arg-type]
-    assert [one.name for one in shop.lake.cuts()] == made
+    assert [cut.name for cut in shop.lake.cuts()] == made
     assert expire_cuts(shop.pipeline, 0) == due  # type: ignore[arg-type]
-    left = [one.name for one in shop.lake.cuts()]
+    left = [cut.name for cut in shop.lake.cuts()]
     assert [*due, *left] == [*due, "report", *made[-2:]]
     assert set(due) | set(left) == set(made)

@@ -40,15 +40,15 @@ SOFT: dict[str, Any] = {"deletes": "soft"}
 def faults(feed: Feed, source: Source, publication: Publication) -> list[str]:
     """Apply a publication, and say what of its mirrors is wrong afterwards."""
     outcome = feed.apply(publication)
-    found = [f"{t.life} is {t.state}: {t.reason}" for t in outcome.tables if t.state == "held" and not t.life.kind]
-    found += [f"{t.life} failed: {t.reason}" for t in outcome.tables if t.state == "failed"]
+    problems = [f"{t.life} is {t.state}: {t.reason}" for t in outcome.tables if t.state == "held" and not t.life.kind]
+    problems += [f"{t.life} failed: {t.reason}" for t in outcome.tables if t.state == "failed"]
     expected, actual = source.contents(publication.shown), feed.contents
-    found += [
+    problems += [
         f"{name}: {actual.get(name)}, expected {wanted}"
         for name, wanted in expected.items()
         if actual.get(name) != wanted
     ]
-    return [*found, *mark_differences(feed.lake)]
+    return [*problems, *mark_differences(feed.lake)]
 
 
 @how_many(6, 3000)
@@ -77,12 +77,12 @@ def test_rows_of_generated_histories_are_those_of_the_source_and_deleted_ones_ar
 
 def row_faults(lake: MarkingLake, expected: Contents, outcome: Outcome) -> list[str]:
     """Say what is wrong with the mirrors of a lake after a run."""
-    found = [f"{t.life}: {t.reason}" for t in outcome.tables if t.reason and "no key" not in t.reason]
+    problems = [f"{t.life}: {t.reason}" for t in outcome.tables if t.reason and "no key" not in t.reason]
     mirrors = {t.name for life, t in lake.tables.items() if t.name is not None and not life.kind}
     actual = {name: contents_of(lake.read(name)) for name in mirrors}
     if actual != expected:
-        found.append(f"mirrors are {actual}, expected {expected}")
-    return [*found, *mark_differences(lake)]
+        problems.append(f"mirrors are {actual}, expected {expected}")
+    return [*problems, *mark_differences(lake)]
 
 
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=() if n < 3 else pytest.mark.soak) for n in range(400)])
@@ -107,7 +107,7 @@ def test_changes_that_leave_columns_out_mark_rows_with_all_of_their_values(
 
     print(source.script)
     for event in source.log:
-        records.schema_files += [one for one in files if one.version == event.ts]
+        records.schema_files += [file for file in files if file.version == event.ts]
         if isinstance(event, Transaction):
             send(event, files, records, random, moving=False)
         if random.random() < 0.3:
@@ -148,7 +148,7 @@ def test_messages_of_a_connector_mark_rows(seed: int, partitions: int) -> None:
             source.send_again(log)
         source.send(log)
         outcome = feed.apply()
-        assert [one.reason for one in outcome.tables if one.reason] == []
+        assert [table.reason for table in outcome.tables if table.reason] == []
         if TABLE in feed.lake.names():
             assert held(feed, source) == source.rows
             assert list(mark_differences(feed.lake)) == []

@@ -142,7 +142,7 @@ def test_a_value_that_a_ddl_cannot_have_left_as_it_was_holds_the_table_with_ways
     site.feed.rows("s.a", RENAMED, [("I", RENAMED + 5, 2, "7")])
     site.apply()
     assert site.states == {"s.a": "held"}
-    assert any(f"release s.a@{FIRST} {RENAMED} --{way}" in one for one in site.ways["s.a"])
+    assert any(f"release s.a@{FIRST} {RENAMED} --{way}" in way_out for way_out in site.ways["s.a"])
     (life,) = site.lake.applied()
     site.lake.decided[life, RENAMED] = Release(life, RENAMED, way)
     site.apply()

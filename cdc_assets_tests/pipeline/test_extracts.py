@@ -42,26 +42,29 @@ LEAVES = ("DELETE", "UPDATE_BEFORE")
 
 def applied(changes: pa.Table, columns: Sequence[str], identity: Any) -> Counter[tuple[Any, ...]]:
     """Apply changes to an empty table: by the identity of its rows, or as equal ones."""
-    found: dict[Any, Counter[tuple[Any, ...]]] = {}
+    rows_by_place: dict[Any, Counter[tuple[Any, ...]]] = {}
     words = changes.column("_change_type").to_pylist()
     for word, row in zip(words, rows_of(changes.select(columns)), strict=True):
         if word == "TRUNCATE":
-            found.clear()
+            rows_by_place.clear()
             continue
         place = None if identity is None else identity(dict(zip(columns, row, strict=True)))
-        there = found.setdefault(place, Counter())
+        there = rows_by_place.setdefault(place, Counter())
         if place is not None:
             there.clear()
         there[row] += -1 if word in LEAVES and place is None else word not in LEAVES
-    return +sum(found.values(), Counter())
+    return +sum(rows_by_place.values(), Counter())
 
 
 def identity_of(table: Table) -> Any:
     """How the source tells rows apart: by the key's normal form, None for a table without."""
     if not table.keyed:
         return None
-    keys = [table.primary, *(one for one in table.uniques.values() if all(not table.column(c).nullable for c in one))]
-    key = next(one for one in keys if one)
+    keys = [
+        table.primary,
+        *(unique for unique in table.uniques.values() if all(not table.column(c).nullable for c in unique)),
+    ]
+    key = next(key for key in keys if key)
     return lambda row: tuple(normal(row[name], table.column(name)) for name in key)
 
 
@@ -97,21 +100,23 @@ def test_changes_that_lie_on_disk_are_no_memory_of_the_process(tmp_path: Path) -
     with piecemeal():
         for position in (3, 1, 2, 0):
             waiting.add(pa.table({"position": [position] * 3}))
-        found = [(rows, str(tmp_path) in Path("/proc/self/maps").read_text()) for rows in waiting.ranges()]
-    assert [set(rows.column("position").to_pylist()) for rows, _ in found] == [{0}, {1}, {2}, {3}]
-    assert not any(is_mapped for _, is_mapped in found)
+        ranges = [(rows, str(tmp_path) in Path("/proc/self/maps").read_text()) for rows in waiting.ranges()]
+    assert [set(rows.column("position").to_pylist()) for rows, _ in ranges] == [{0}, {1}, {2}, {3}]
+    assert not any(is_mapped for _, is_mapped in ranges)
 
 
 def check_log(logged: Feed, feed: Feed, name: str, since: int, until: int) -> None:
     """An extract from a log has the changes that one from the feed has, but for those that a DDL made."""
     name = str(extract(feed.pipeline, name, 0, until).life)  # another table may have had the name
     with piecemeal():
-        found = extract(logged.pipeline, name, since, until)
-        changes = found.changes
-    if found.source == "feed":
+        log_extract = extract(logged.pipeline, name, since, until)
+        changes = log_extract.changes
+    if log_extract.source == "feed":
         return
     expected = extract(feed.pipeline, name, since, until).changes
-    changes, expected = (one.filter(pc.invert(pc.starts_with(one["_cdc_place"], "DDL"))) for one in (changes, expected))
+    changes, expected = (
+        side.filter(pc.invert(pc.starts_with(side["_cdc_place"], "DDL"))) for side in (changes, expected)
+    )
     assert changes.column("_cdc_position").to_pylist() == expected.column("_cdc_position").to_pylist()
     assert sorted(map(repr, changes.to_pylist())) == sorted(map(repr, expected.to_pylist()))
 
@@ -193,16 +198,16 @@ def test_what_leaves_at_a_position_comes_before_what_enters_though_it_is_in_a_la
     shop.rows("shop.tags", FIRST + 20, [("D", FIRST + 22, "a", "one")])
     shop.publish(FIRST + 30)
     shop.pipeline.apply()
-    found = words(extract(shop.pipeline, "shop.tags", FIRST, FIRST + 30).changes)
-    assert found == [(21, "INSERT", "a", "one"), (22, "DELETE", "a", "one"), (22, "INSERT", "A", "two")]
+    change_words = words(extract(shop.pipeline, "shop.tags", FIRST, FIRST + 30).changes)
+    assert change_words == [(21, "INSERT", "a", "one"), (22, "DELETE", "a", "one"), (22, "INSERT", "A", "two")]
 
 
 def test_the_name_of_a_history_table_means_the_changes_of_its_source_table(shop: Shop) -> None:
     shop.more = {"history": {"shop.orders": ["log", "scd2"]}}
     wanted = extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20).changes
     for name in ("shop.orders__log", "shop.orders__scd2", f"shop.orders@{FIRST}.log"):
-        found = extract(shop.pipeline, name, FIRST + 10, FIRST + 20)
-        assert (str(found.table), found.changes) == ("shop.orders", wanted)
+        table_extract = extract(shop.pipeline, name, FIRST + 10, FIRST + 20)
+        assert (str(table_extract.table), table_extract.changes) == ("shop.orders", wanted)
 
 
 def test_a_log_that_covers_the_range_has_the_same_changes_and_still_has_them_once_the_files_are_gone(
@@ -246,8 +251,8 @@ def test_a_log_from_before_a_mask_is_not_read_for_an_extract(shop: Shop) -> None
     shop.more = {"history": {"shop.orders": "log"}}
     shop.pipeline.apply()
     shop.more |= {"privacy": {"shop.orders.v": {"constant": "hidden"}}}
-    found = extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20)
-    assert (found.source, set(found.changes.column("v").to_pylist())) == ("feed", {"hidden"})
+    table_extract = extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20)
+    assert (table_extract.source, set(table_extract.changes.column("v").to_pylist())) == ("feed", {"hidden"})
 
 
 def test_a_log_that_lacks_a_record_in_quarantine_is_not_read_for_an_extract(shop: Shop) -> None:
@@ -304,8 +309,8 @@ def test_a_ddl_in_the_range_gives_earlier_changes_the_columns_of_its_end(shop: S
     shop.ddl("shop.orders", FIRST + 30, "ALTER TABLE `orders` ADD COLUMN `w` INT", 5, wide=True)
     shop.ddl("shop.orders", FIRST + 40, "TRUNCATE TABLE `orders`", 11, wide=True)
     shop.publish(FIRST + 50)
-    found = extract(shop.pipeline, "shop.orders", FIRST + 17, FIRST + 50).changes
-    assert [(row["_change_type"], row["id"], row["w"]) for row in found.to_pylist()] == [
+    changes = extract(shop.pipeline, "shop.orders", FIRST + 17, FIRST + 50).changes
+    assert [(row["_change_type"], row["id"], row["w"]) for row in changes.to_pylist()] == [
         ("INSERT", 3, None),
         ("TRUNCATE", None, None),
     ]
@@ -383,9 +388,9 @@ def test_a_record_that_does_not_fit_is_named_and_nothing_is_returned(shop: Shop)
 def test_each_format_is_read_back_with_its_rows(shop: Shop, tmp_path: Path, kind: str, place: str) -> None:
     import fsspec
 
-    found = extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20)
+    table_extract = extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20)
     uri = str(tmp_path / "out") if place == "directory" else f"memory://extracts-{kind}/out"
-    assert write_extract(lambda: found, uri, kind, {})[1] == 4
+    assert write_extract(lambda: table_extract, uri, kind, {})[1] == 4
     if place == "bucket":
         fsspec.filesystem("memory").get(f"/extracts-{kind}/out/", str(tmp_path / "out"), recursive=True)
     about = json.loads((tmp_path / "out" / "extract.json").read_text())
@@ -398,10 +403,10 @@ def test_each_format_is_read_back_with_its_rows(shop: Shop, tmp_path: Path, kind
     else:
         rows = csv.read_csv(file).to_pylist()
     assert [(row["_change_type"], row["id"]) for row in rows] == [
-        (word, key) for _, word, key, _ in words(found.changes)
+        (word, key) for _, word, key, _ in words(table_extract.changes)
     ]
     with pytest.raises(BadSettings, match="has files already, such as "):
-        write_extract(lambda: found, uri, kind, {})
+        write_extract(lambda: table_extract, uri, kind, {})
     again = extract(shop.pipeline, "shop.orders", FIRST + 14, FIRST + 20)
     assert write_extract(lambda: again, uri, kind, {}, again=True)[1] == 2
 
@@ -409,7 +414,7 @@ def test_each_format_is_read_back_with_its_rows(shop: Shop, tmp_path: Path, kind
 def test_an_extract_that_is_stopped_half_way_does_not_look_like_a_whole_one(
     shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20)
+    table_extract = extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20)
 
     def cut_short(source: Path, target: str) -> None:
         Path(target).write_bytes(source.read_bytes()[:10])
@@ -417,28 +422,32 @@ def test_an_extract_that_is_stopped_half_way_does_not_look_like_a_whole_one(
 
     monkeypatch.setattr("shutil.copyfile", cut_short)
     with pytest.raises(KeyboardInterrupt):
-        write_extract(lambda: found, str(tmp_path / "out"), "jsonl", {})
+        write_extract(lambda: table_extract, str(tmp_path / "out"), "jsonl", {})
     (left,) = (path.name for path in (tmp_path / "out").iterdir())
     assert (left[:15], left[-5:]) == (".changes.jsonl.", ".part")
     monkeypatch.undo()
     with pytest.raises(BadSettings, match="has files already"):
-        write_extract(lambda: found, str(tmp_path / "out"), "jsonl", {})
-    assert write_extract(lambda: found, str(tmp_path / "out"), "jsonl", {}, again=True)[1] == 4
+        write_extract(lambda: table_extract, str(tmp_path / "out"), "jsonl", {})
+    assert write_extract(lambda: table_extract, str(tmp_path / "out"), "jsonl", {}, again=True)[1] == 4
 
 
 def test_two_that_write_an_extract_to_one_place_at_once_leave_a_whole_one(
     shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, copy, others = extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20), shutil.copyfile, list[int]()
+    table_extract, copy, others = (
+        extract(shop.pipeline, "shop.orders", FIRST + 10, FIRST + 20),
+        shutil.copyfile,
+        list[int](),
+    )
 
     def overtaken(source: Path, target: str) -> None:
         copy(source, target)
         if not others:
             others.append(0)
-            others.append(write_extract(lambda: found, str(tmp_path / "out"), "jsonl", {}, again=True)[1])
+            others.append(write_extract(lambda: table_extract, str(tmp_path / "out"), "jsonl", {}, again=True)[1])
 
     monkeypatch.setattr("shutil.copyfile", overtaken)
-    assert write_extract(lambda: found, str(tmp_path / "out"), "jsonl", {}, again=True)[1] == 4
+    assert write_extract(lambda: table_extract, str(tmp_path / "out"), "jsonl", {}, again=True)[1] == 4
     assert others == [0, 4]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["changes.jsonl", "extract.json"]
 
@@ -459,5 +468,5 @@ def test_decimals_are_written_without_exponents(tmp_path: Path, kind: str) -> No
     with FORMATS[kind](tmp_path / "changes", changes.schema) as write:
         write(changes)
     lines = (tmp_path / "changes").read_text().splitlines()
-    found = [json.loads(line)["amount"] for line in lines] if kind == "jsonl" else [one[2:] for one in lines[1:]]
-    assert found == (texts if kind == "jsonl" else ['"0.00000000"', '"0.00000001"', '"-12.50000000"', ""])
+    amounts = [json.loads(line)["amount"] for line in lines] if kind == "jsonl" else [line[2:] for line in lines[1:]]
+    assert amounts == (texts if kind == "jsonl" else ['"0.00000000"', '"0.00000001"', '"-12.50000000"', ""])

@@ -72,7 +72,7 @@ def test_many_tables_of_one_cause_are_one_paragraph_with_all_of_them_in_json(run
     assert sentence.startswith("hold: no key is known")
     assert tables.strip() == f"{', '.join(NAMES[:10])} and 7 more tables"
     (group,) = outcome_json("little", outcome)["warnings"]
-    assert [one["table"] for one in group["subjects"]] == NAMES
+    assert [subject["table"] for subject in group["subjects"]] == NAMES
 
 
 def test_a_run_says_what_is_new_and_status_says_all(runs: Runs) -> None:
@@ -86,9 +86,9 @@ def test_a_run_says_what_is_new_and_status_says_all(runs: Runs) -> None:
         "1 warning of earlier runs stands: see `cdc-assets status`",
     ]
     (group,) = outcome_json("little", outcome)["warnings"]
-    assert {one["table"]: one["new"] for one in group["subjects"]} == {"s.a": False, "s.b": True}
+    assert {subject["table"]: subject["new"] for subject in group["subjects"]} == {"s.a": False, "s.b": True}
     (group,) = lake_warnings(runs.warehouse)["little"]
-    assert [one.table for one in group.subjects] == ["s.a", "s.b"]
+    assert [subject.table for subject in group.subjects] == ["s.a", "s.b"]
 
 
 def test_status_prints_what_stands_and_warnings_alone_in_json(runs: Runs) -> None:
@@ -96,10 +96,10 @@ def test_status_prints_what_stands_and_warnings_alone_in_json(runs: Runs) -> Non
         runs.feed.create(name, keyed=False)
     runs.apply(FIRST + 1)
     warehouse = ["--warehouse", runs.warehouse.warehouse]
-    said = CliRunner().invoke(commands, ["status", *warehouse], catch_exceptions=False).output
-    assert said.count(": no key is known") == 1
+    output = CliRunner().invoke(commands, ["status", *warehouse], catch_exceptions=False).output
+    assert output.count(": no key is known") == 1
     shown = json.loads(CliRunner().invoke(commands, ["status", "--warnings", "--json", *warehouse]).output)
-    assert [one["table"] for group in shown["little"] for one in group["subjects"]] == NAMES
+    assert [subject["table"] for group in shown["little"] for subject in group["subjects"]] == NAMES
 
 
 def test_what_is_repaired_is_forgotten_and_what_rows_showed_stays_until_a_rebuild() -> None:
@@ -117,8 +117,8 @@ def test_a_finding_of_rows_stays_when_they_are_not_read_again(runs: Runs) -> Non
     runs.feed.rows("s.t", FIRST, [("I", FIRST + 1, 1, "a"), ("I", FIRST + 2, 2, "b")])
     runs.feed.rows("s.t", FIRST, [("I", FIRST + 2, 3, "c")])
     first, second = runs.apply(FIRST + 3), runs.apply(FIRST + 4)
-    assert "joint-files" in {one.rule for one in first.new_findings}
-    assert "joint-files" not in {one.rule for one in second.findings}
+    assert "joint-files" in {finding.rule for finding in first.new_findings}
+    assert "joint-files" not in {finding.rule for finding in second.findings}
     assert (set(second.known_findings), second.new_findings) == (set(first.new_findings), ())
 
 
@@ -131,16 +131,16 @@ def test_each_of_several_lines_of_the_settings_that_match_nothing_is_told(runs: 
         outcome = Pipeline(settings, settings.open_source(), runs.lake, ledger).apply("run")
         recorded = ledger.findings(settings.name)
     for findings in (outcome.new_findings, recorded):
-        assert [one.detail for one in findings if one.rule == "unmatched-mask"] == lines
+        assert [finding.detail for finding in findings if finding.rule == "unmatched-mask"] == lines
 
 
 def test_a_count_that_grows_is_no_new_finding(runs: Runs) -> None:
     outcome, journal = runs.apply(FIRST), Journal(Ledger("sqlite://"), "f")
     counts = (Finding("empty-files", Severity.WARNING, "", "files are empty.", f"{n} files") for n in (2, 3))
-    first, second = (replace(outcome, findings=(one,)) for one in counts)
+    first, second = (replace(outcome, findings=(finding,)) for finding in counts)
     assert len(journal.findings(first, "1").new_findings) == 1
     assert journal.findings(second, "2").new_findings == ()
-    assert [one.detail for one in journal.ledger.findings("f")] == ["3 files"]
+    assert [finding.detail for finding in journal.ledger.findings("f")] == ["3 files"]
 
 
 FINDINGS = st.builds(
@@ -157,13 +157,13 @@ FINDINGS = st.builds(
 def test_groups_hold_every_finding_once_the_most_important_first(findings: list[Finding]) -> None:
     groups = grouped(findings)
     flat = [
-        Finding(group.rule, group.severity, one.table, group.sentence, one.detail)
+        Finding(group.rule, group.severity, subject.table, group.sentence, subject.detail)
         for group in groups
-        for one in group.subjects
+        for subject in group.subjects
     ]
     assert len(flat) == len(findings)
     assert set(flat) == set(findings)
-    assert [one.weight for one in flat] == sorted(one.weight for one in findings)
+    assert [finding.weight for finding in flat] == sorted(finding.weight for finding in findings)
     assert len({(group.rule, group.severity, group.sentence) for group in groups}) == len(groups)
 
 
@@ -207,15 +207,15 @@ def test_incomplete_tables_of_one_cause_are_one_paragraph(runs: Runs) -> None:
     assert lines[1].strip() == f"{', '.join(NAMES[:10])} and 7 more tables"
     again = warned(runs.apply(FIRST + 2))
     assert again[0] == f"incomplete as before: {', '.join(NAMES[:10])} and 7 more tables: see `cdc-assets status`"
-    shown = {one["table"]: one["incomplete"] for one in outcome_json("little", outcome)["tables"]}
+    shown = {table["table"]: table["incomplete"] for table in outcome_json("little", outcome)["tables"]}
     assert [name for name in NAMES if f"cdc-assets release --complete {name}" in shown[name]] == NAMES
-    (group,) = (one for one in inspect_changefeed(runs.feed.settings()).findings if one.rule == INCOMPLETE)
-    assert [one.table for one in group.subjects] == NAMES
+    (group,) = (finding for finding in inspect_changefeed(runs.feed.settings()).findings if finding.rule == INCOMPLETE)
+    assert [subject.table for subject in group.subjects] == NAMES
 
 
 def test_a_lone_incomplete_table_has_commands_to_copy(runs: Runs) -> None:
     runs.feed.ddl("s.a", FIRST, "", 0)
-    (line,) = (one for one in warned(runs.apply(FIRST + 1)) if "incomplete" in one)
+    (line,) = (warning for warning in warned(runs.apply(FIRST + 1)) if "incomplete" in warning)
     assert line.startswith("s.a: incomplete: it existed before its changefeed began")
     assert "cdc-assets release --complete s.a" in line
 
@@ -225,8 +225,8 @@ def test_patterns_of_complete_tables_that_match_none_are_warned_of(tmp_path: Pat
     feed.create("s.a")
     feed.publish(FIRST + 1)
     settings = feed.settings(initial={"complete": ["s.A", f"s.a@{FIRST}", "s.b", "*.c*", "*"]})
-    (group,) = (one for one in inspect_changefeed(settings).findings if one.rule == "unmatched-complete")
-    assert [one.detail for one in group.subjects] == ["s.b, *.c*"]
+    (group,) = (finding for finding in inspect_changefeed(settings).findings if finding.rule == "unmatched-complete")
+    assert [subject.detail for subject in group.subjects] == ["s.b, *.c*"]
 
 
 def test_a_problem_is_said_once_for_all_files_and_not_for_what_follows_from_it() -> None:

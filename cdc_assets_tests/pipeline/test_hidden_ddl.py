@@ -71,14 +71,14 @@ def hideable(source: Source) -> list[Tso]:
 def traced(source: Source, untold: Collection[Tso]) -> set[Tso]:
     """`untold` without changes of columns that came untold: what old rows got then leaves no trace."""
     came: set[str] = set()
-    found = set()
+    traced_positions = set()
     for event in source.log:
         if isinstance(event, Ddl) and event.ts in untold:
             changed = re.findall(r"(?:MODIFY|CHANGE|RENAME) COLUMN `(\w+)`", event.sql)
             if not came & set(changed):
                 came |= set(re.findall(r"ADD COLUMN `(\w+)`", event.sql))
-                found.add(event.ts)
-    return found
+                traced_positions.add(event.ts)
+    return traced_positions
 
 
 def knowable(source: Source, ts: Tso, untold: Collection[Tso]) -> dict[TableId, list[Any]]:
@@ -103,16 +103,16 @@ def quiet_faults(feed: Feed, publication: Publication, source: Source, untold: C
     outcome, expected = feed.apply(publication), knowable(source, publication.shown, untold)
     lives = outcome.plan.history.lives
     held = {t.life for t in outcome.tables if t.state in ("held", "failed")}
-    found = [f"{t.life} is failed: {t.reason}" for t in outcome.tables if t.state == "failed"]
-    found += [f"{t.life} is held without a reason" for t in outcome.tables if t.state == "held" and not t.reason]
+    problems = [f"{t.life} is failed: {t.reason}" for t in outcome.tables if t.state == "failed"]
+    problems += [f"{t.life} is held without a reason" for t in outcome.tables if t.state == "held" and not t.reason]
     owners = {table.name: life for life, table in feed.lake.tables.items() if table.name is not None}
     excused = {name for life in held for name, _, _ in lives[life].names}
     excused |= {name for name, life in owners.items() if life in held}
     actual = feed.contents
     for name in sorted({*expected, *actual} - excused):
         if actual.get(name) not in expected.get(name, [None]):
-            found.append(f"{name} is {actual.get(name)}, expected {expected.get(name)}")
-    return found + standing_faults(feed, held, source, untold)
+            problems.append(f"{name} is {actual.get(name)}, expected {expected.get(name)}")
+    return problems + standing_faults(feed, held, source, untold)
 
 
 def standing_faults(feed: Feed, held: Collection[Life], source: Source, untold: Collection[Tso]) -> list[str]:
@@ -120,7 +120,7 @@ def standing_faults(feed: Feed, held: Collection[Life], source: Source, untold: 
 
     An empty one may have taken later columns with its CREATE.
     """
-    found = []
+    problems = []
     for life in held:
         table = feed.lake.tables.get(life)
         if table is not None and table.name is not None:
@@ -130,8 +130,8 @@ def standing_faults(feed: Feed, held: Collection[Life], source: Source, untold: 
                 later = knowable(source, table.ddl, untold).get(table.name, [])
                 expected = [*expected, *((columns, Counter()) for columns, _ in later)]
             if actual not in expected:
-                found.append(f"{life} stopped at {at} and is {actual}, expected {expected}")
-    return found
+                problems.append(f"{life} stopped at {at} and is {actual}, expected {expected}")
+    return problems
 
 
 def applied(
@@ -145,8 +145,8 @@ def applied(
             writer.flush()
             publication = Publication(event.ts, event.ts, writer.files)
             if event.ts not in untold:
-                found = faults(often, publication, source.contents(event.ts))
-        return found, faults(once, publication, source.contents(event.ts))
+                problems = faults(often, publication, source.contents(event.ts))
+        return problems, faults(once, publication, source.contents(event.ts))
 
 
 def insert(source: Source, name: TableId, **row: Any) -> None:
@@ -183,9 +183,9 @@ def test_rows_that_go_back_to_a_directory_of_earlier_columns_hold_their_table(to
     source.alter(table, "DROP COLUMN `w`", 6, replace(table, columns=table.columns[:2], rows=rows))
     hidden = source.log[-1].ts
     insert(source, ONE, i=4, p=4)
-    for found in applied(source, PLAIN, tomls, {hidden}):
-        assert "is held" in found[0]
-        assert "whose columns were not in force then" in found[0]
+    for problems in applied(source, PLAIN, tomls, {hidden}):
+        assert "is held" in problems[0]
+        assert "whose columns were not in force then" in problems[0]
 
 
 def test_a_type_that_leaves_values_alone_does_not_hold_a_first_load(tomls: Mapping[str, Path]) -> None:
@@ -206,9 +206,9 @@ def test_a_change_of_a_column_that_came_without_a_ddl_holds_its_table(tomls: Map
     changed = replace(table.columns[2], nullable=clause.startswith("MODIFY"), default=9)
     source.alter(table, clause, 12, replace(table, columns=(*table.columns[:2], changed)))
     insert(source, ONE, i=3, p=4, w=5)
-    for found in applied(source, PLAIN, tomls, {hidden}):
-        assert "is held" in found[0]
-        assert "the DDL that added it is not in the changefeed" in found[0]
+    for problems in applied(source, PLAIN, tomls, {hidden}):
+        assert "is held" in problems[0]
+        assert "the DDL that added it is not in the changefeed" in problems[0]
 
 
 def partitioned() -> tuple[Source, Table]:

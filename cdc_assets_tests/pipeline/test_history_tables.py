@@ -44,8 +44,8 @@ def check_logs(generated: Generated, tomls: Mapping[str, Path]) -> None:
     style = generated.style
     with feeds(style, tomls[style.rendering], history=LOGS) as (often, once):
         for publication in generated.publications():
-            found = [*stopped(often, publication), *fold_differences(often.lake)]
-            assert found == [], publication.checkpoint
+            problems = [*stopped(often, publication), *fold_differences(often.lake)]
+            assert problems == [], publication.checkpoint
         assert [*stopped(once, publication), *fold_differences(once.lake)] == [], "in one go"
 
 
@@ -62,7 +62,10 @@ ALWAYS = {"B_ddl_columns/csv-ts", "D_keys/csv-ts", "E_partitions/csv-ts"}
 
 @pytest.mark.parametrize(
     "config",
-    [pytest.param(one, marks=() if str(one) in ALWAYS else pytest.mark.soak, id=str(one)) for one in RECORDED],
+    [
+        pytest.param(recording, marks=() if str(recording) in ALWAYS else pytest.mark.soak, id=str(recording))
+        for recording in RECORDED
+    ],
 )
 def test_logs_of_recorded_feeds_lead_to_their_mirrors_at_every_checkpoint_and_in_one_go(config: Config) -> None:
     often, ledger = MemoryLake(), Ledger("sqlite://")
@@ -114,7 +117,7 @@ def test_a_plan_and_the_progress_of_a_run_name_the_tables_that_are_written(
     names = ["shop.orders", "shop.orders__log", "shop.orders__scd2"]
     with watching(quiet=False) as watch:
         pipeline = Pipeline(given, given.open_source(), lake, Ledger("sqlite://"), watch)
-        assert [one.table for one in describe_plan(pipeline.planner.plan()[1])] == 2 * names
+        assert [step.table for step in describe_plan(pipeline.planner.plan()[1])] == 2 * names
         pipeline.apply("test")
     assert [line.split()[2] for line in capsys.readouterr().err.splitlines()] == 2 * names
 
@@ -169,14 +172,14 @@ def test_the_most_exact_pattern_counts_and_two_equally_exact_ones_are_refused(or
 
 def test_a_pattern_that_fits_no_table_and_a_kind_that_is_switched_off_are_told(orders: LittleFeed) -> None:
     lake = MemoryLake()
-    found = applied(orders, lake, history={"shop.*": "log", "shop.nothing": "log"}).findings
-    assert [(one.rule, one.detail) for one in found if one.rule.startswith("history")] == [
+    findings = applied(orders, lake, history={"shop.*": "log", "shop.nothing": "log"}).findings
+    assert [(finding.rule, finding.detail) for finding in findings if finding.rule.startswith("history")] == [
         ("history-unmatched", "shop.nothing")
     ]
     orders.rows("shop.orders", FIRST, [("I", FIRST + 31, 3, "d")])
     orders.publish(FIRST + 40)
-    found = applied(orders, lake).findings
-    assert [(one.rule, one.table) for one in found if one.rule.startswith("history")] == [
+    findings = applied(orders, lake).findings
+    assert [(finding.rule, finding.table) for finding in findings if finding.rule.startswith("history")] == [
         ("history-off", "shop.orders__log")
     ]
     assert len(changes(lake)) == 3
@@ -213,7 +216,7 @@ def test_a_source_table_keeps_the_name_that_a_history_table_would_have(orders: L
 
 def test_a_history_table_that_never_had_its_name_is_nowhere_else(orders: LittleFeed) -> None:
     orders.create("shop.orders__log", FIRST - 10)
-    (held,) = (one for one in applied(orders, MemoryLake(), history={"shop.orders": "log"}).tables if one.reason)
+    (held,) = (table for table in applied(orders, MemoryLake(), history={"shop.orders": "log"}).tables if table.reason)
     assert "keeps its name. Give history tables of this kind another end" in held.reason
 
 
@@ -232,7 +235,7 @@ def test_a_kind_that_is_switched_on_late_has_the_names_of_now(orders: LittleFeed
     later(orders, lake, ledger, history={})
     for rules in logs[::-1]:
         outcome = later(orders, lake, ledger, history=rules)
-        assert [one.reason for one in outcome.tables if one.reason] == []
+        assert [table.reason for table in outcome.tables if table.reason] == []
     assert changes(lake, "bills__log") == [("INSERT", 41, 9, "z")]
     assert len(changes(lake)) == 3
 
@@ -245,7 +248,7 @@ def test_a_name_that_a_table_of_a_switched_off_kind_has_goes_to_the_one_that_is_
     orders.publish(FIRST + 50)
     for rule in ("shop.orders", "shop.*"):
         outcome = applied(orders, lake, history={rule: "log"})
-        assert [one.reason for one in outcome.tables if one.reason] == []
+        assert [table.reason for table in outcome.tables if table.reason] == []
         names = {table.name.table for life, table in lake.tables.items() if life.kind and table.name is not None}
         assert names == {"orders__log", f"orders__log_{FIRST}" if rule == "shop.orders" else "bills__log"}
 
@@ -254,15 +257,16 @@ def test_a_name_that_a_table_of_a_switched_off_kind_has_goes_to_the_one_that_is_
 def test_a_column_that_is_called_like_ours_holds_its_table_alone(orders: LittleFeed, name: str) -> None:
     fields = ("ColumnName", "ColumnType", "ColumnPrecision", "ColumnIsPk")
     made = [
-        dict(zip(fields, one, strict=True)) for one in (("id", "INT", "11", "true"), (name, "VARCHAR", "40", "false"))
+        dict(zip(fields, definition, strict=True))
+        for definition in (("id", "INT", "11", "true"), (name, "VARCHAR", "40", "false"))
     ]
     query = f"CREATE TABLE `odd` (`id` INT PRIMARY KEY,`{name}` VARCHAR(40))"
     write_schema(orders.bucket, document("shop", "odd", FIRST, Query=query, Type=3, TableColumns=made))
     orders.rows("shop.odd", FIRST, [("I", FIRST + 1, 1, "text")])
     outcome = applied(orders, MemoryLake(), history={"shop.*": ["log", "scd2"]})
-    held = {str(one.name): one.reason for one in outcome.tables if one.reason}
+    held = {str(table.name): table.reason for table in outcome.tables if table.reason}
     assert list(held) == ["shop.odd", "shop.odd__log", "shop.odd__scd2"]
-    assert all(f'"{name}": a column\'s name that begins with _cdc_ is reserved' in one for one in held.values())
+    assert all(f'"{name}": a column\'s name that begins with _cdc_ is reserved' in reason for reason in held.values())
 
 
 def test_rows_that_a_ddl_removes_are_deleted_in_the_log(orders: LittleFeed) -> None:
@@ -310,7 +314,7 @@ def test_a_kind_that_is_switched_on_later_is_built_from_the_whole_feed(orders: L
     outcome = later(orders, lake, ledger, history={"shop.*": "log"})
     assert len(changes(lake)) == 4
     assert fold_differences(lake) == []
-    assert not any(one.rule == "history-since" for one in outcome.findings)
+    assert not any(finding.rule == "history-since" for finding in outcome.findings)
 
 
 def test_where_the_input_is_gone_a_kind_begins_at_the_present_label_and_says_so(orders: LittleFeed) -> None:
@@ -321,8 +325,10 @@ def test_where_the_input_is_gone_a_kind_begins_at_the_present_label_and_says_so(
     orders.publish(FIRST + 40)
     outcome = later(orders, lake, ledger, history={"shop.*": "log"})
     assert [row[:2] for row in changes(lake)] == [("INSERT", 31)]
-    found = [(one.table, one.detail) for one in outcome.findings if one.rule == "history-since"]
-    assert found == [("shop.orders__log", f"from {FIRST + 20}")]
+    history_findings = [
+        (finding.table, finding.detail) for finding in outcome.findings if finding.rule == "history-since"
+    ]
+    assert history_findings == [("shop.orders__log", f"from {FIRST + 20}")]
 
 
 def test_snapshots_that_a_log_needs_for_a_ddl_are_kept_while_it_is_behind(orders: LittleFeed) -> None:
@@ -368,9 +374,9 @@ class Named(LittleFeed):
     @property
     def tables(self) -> dict[str, list[str]]:
         """The values that each table of the lake has had, by its name."""
-        found = {str(table.name): table.rows.column("v").to_pylist() for table in self.lake.tables.values()}
-        assert len(found) == len(self.lake.tables), "two tables have one name"
-        return found
+        values_by_table = {str(table.name): table.rows.column("v").to_pylist() for table in self.lake.tables.values()}
+        assert len(values_by_table) == len(self.lake.tables), "two tables have one name"
+        return values_by_table
 
 
 SWAP = ("a", "t"), ("b", "a"), ("t", "b")

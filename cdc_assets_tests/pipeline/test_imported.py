@@ -140,7 +140,7 @@ def test_a_dump_without_any_rows_makes_tables_empty_unless_the_feed_or_a_person_
     for complete_tables, into, old in (([], lake, []), ([], lake, []), (["s.old"], complete, ["later"])):
         outcome = applied(feed, into, dump=str(tmp_path / "dump"), complete=complete_tables)
         assert [(table.state, table.incomplete) for table in outcome.tables] == [("applied", "")] * 2
-        assert any("--no-data" in one.text for one in outcome.warnings)
+        assert any("--no-data" in warning.text for warning in outcome.warnings)
         assert (values(into, OLD), values(into, NEW)) == (old, ["new"])
     applied(feed, lake, dump=str(tmp_path / "dump"), complete=["s.old"])
     assert values(lake, OLD) == []
@@ -153,7 +153,7 @@ def test_a_table_of_a_dump_that_cannot_be_read_is_held_for_that_and_for_nothing_
     (tmp_path / "dump" / "s.old-schema.sql").unlink()
     outcome = applied(feed, MemoryLake(), **initial)
     assert "has no schema file" in held(outcome)[OLD]
-    assert not [one for one in outcome.warnings if one.rule == "keys"]
+    assert not [warning for warning in outcome.warnings if warning.rule == "keys"]
 
 
 # --- rows that do not fit ---------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_rows_of_a_dump_that_did_not_fit_are_taken_in_once_they_do(tmp_path: Pat
     assert (kept.file, kept.line) == (str(file), {"csv": 3, "sql": 5, "parquet": 2}[kind])
     assert b"bbb" in kept.raw
     file.write_bytes(good)
-    assert [(one.rows, one.left) for one in replay(pipeline)] == [(1, 0)]
+    assert [(replay_result.rows, replay_result.left) for replay_result in replay(pipeline)] == [(1, 0)]
     assert values(lake, OLD) == ["a", "b", "c", "d"]
 
 

@@ -87,9 +87,9 @@ def test_of_older_writers_a_missing_last_file_is_a_finding(tmp_path: Path) -> No
     for checkpoint in (10, 11):
         outcome = feed.apply(checkpoint)
         assert states(outcome)["shop.a"] == "applied"
-        assert any(feed.paths[1].name in one.text for one in outcome.warnings), checkpoint
+        assert any(feed.paths[1].name in warning.text for warning in outcome.warnings), checkpoint
     feed.paths[1].write_bytes(content.replace(str(FIRST + 2).encode(), str(FIRST + 12).encode()))
-    assert not any(feed.paths[1].name in one.text for one in feed.apply(13).warnings)
+    assert not any(feed.paths[1].name in warning.text for warning in feed.apply(13).warnings)
     assert feed.rows() == [1, 2]
 
 

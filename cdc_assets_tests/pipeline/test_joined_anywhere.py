@@ -89,14 +89,14 @@ def quoted(dump: Path, flavour: Flavour) -> dict[TableId, str]:
 
 def lost(config: Config, at: Tso, feed: Path) -> dict[TableId, str]:
     """Return the tables that do not follow from a dump and the feed since, each with a part of the reason."""
-    found = dict.fromkeys(restored(config, at), "its earlier life is not known")
+    reasons_by_table = dict.fromkeys(restored(config, at), "its earlier life is not known")
     old, new = (repeated(config, bucket) for bucket in (config.replayable[-1].bucket, feed))
     keyless = {
         table.name
         for table in read_history(config.settings(feed).open_source().listing().schema_files).lives.values()
         if table.name is not None and not table.schema.key
     }
-    return found | dict.fromkeys((new - old) & keyless, "a delete found no equal row to remove")
+    return reasons_by_table | dict.fromkeys((new - old) & keyless, "a delete found no equal row to remove")
 
 
 def repeated(config: Config, bucket: Path) -> set[TableId]:
@@ -106,22 +106,22 @@ def repeated(config: Config, bucket: Path) -> set[TableId]:
     """
     listing = config.settings(bucket).open_source().listing()
     names = {file.root: file.table for file in listing.schema_files}
-    found, before = set(), dict[str, Tso]()
+    repeated_names, before = set(), dict[str, Tso]()
     for file in sorted(listing.data_files, key=lambda file: (file.directory, file.number)):
         known = [record.ts for record in records((bucket / file.path).read_bytes(), config.options)[1]]
         if known and known[0] == before.get(file.directory):
-            found.add(names[file.root])
+            repeated_names.add(names[file.root])
         if known:
             before[file.directory] = known[-1]
-    return found
+    return repeated_names
 
 
 def restored(config: Config, at: Tso) -> set[TableId]:
     """Return the tables that were dropped when the dump was taken and came back later: they are in neither."""
     listing = config.settings().open_source().listing()
-    found = set()
+    names = set()
     for table in read_history(listing.schema_files, listing.checkpoint).lives.values():
         for before, event in pairwise(table.events):
             if before.at <= at < event.at and isinstance(statement(event.file), Recover) and table.name is not None:
-                found.add(table.name)
-    return found
+                names.add(table.name)
+    return names

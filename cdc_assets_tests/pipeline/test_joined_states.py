@@ -39,8 +39,8 @@ def check(case: Mapping[str, Any], tomls: Mapping[str, Path], directory: Path) -
     with feeds(style, tomls[style.rendering], initial=initial, history=RULES) as (often, once):
         for publication in publications(source, style, Picks(case["raw"]), start=at if case["begun"] else 0):
             if publication.shown >= at:
-                found = [*faults(often, source, publication), *fold_differences(often.lake)]
-                assert found == [], publication.checkpoint
+                problems = [*faults(often, source, publication), *fold_differences(often.lake)]
+                assert problems == [], publication.checkpoint
         assert [*faults(once, source, publication), *fold_differences(once.lake)] == [], "in one go"
 
 

@@ -99,7 +99,7 @@ class Story:
             for life, table in self.lake.tables.items()
             for tag, (_, _, rows) in table.tags.items()
         }
-        cuts = [(cut.name, cut.at, [str(one.life) for one in cut.taken]) for cut in self.lake.cuts()]
+        cuts = [(cut.name, cut.at, [str(cut_table.life) for cut_table in cut.taken]) for cut in self.lake.cuts()]
         return {"tables": tables, "tags": tags, "cuts": cuts, "requests": self.lake.decisions().cuts}
 
 

@@ -101,7 +101,7 @@ def test_rows_are_those_of_a_lake_without_the_columns_whenever_these_are_switche
         assert unequal(plain, lake) == []
 
 
-@pytest.mark.parametrize("config", [one for one in CONFIGS if "E_part" not in str(one)], ids=str)
+@pytest.mark.parametrize("config", [config for config in CONFIGS if "E_part" not in str(config)], ids=str)
 def test_each_row_has_the_place_that_the_log_has_for_its_last_change(config: Config) -> None:
     lake = MemoryLake()
     lake.may_lack_rows = config.loses_rows
@@ -165,7 +165,7 @@ def test_a_row_says_where_its_last_change_stands_from_when_it_is_switched_on(
 
 def dumped_rows(directory: Path, kind: str) -> Iterator[dict[str, Any]]:
     """Yield the rows, with both columns, of the mirrors of a feed that is joined with a dump in the directory."""
-    case = next(one for one in CONFIGS if str(one) == "C_ddl_tables/csv-ts")
+    case = next(config for config in CONFIGS if str(config) == "C_ddl_tables/csv-ts")
     begin = case.replayable[1]
     dump_of(begin, directory / "dump", kind)
     feed_from(case, begin, begin, directory / "feed", "begun")

@@ -55,10 +55,10 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    found = Site(tmp_path)
-    found.feed.table("shop.t", [("a", "VARCHAR"), ("b", "VARCHAR")])
-    found.feed.lines("shop.t", [("I", FIRST + 5, ["1", '"ann@example.org"', '"4000123412341234"'])])
-    return found
+    made_site = Site(tmp_path)
+    made_site.feed.table("shop.t", [("a", "VARCHAR"), ("b", "VARCHAR")])
+    made_site.feed.lines("shop.t", [("I", FIRST + 5, ["1", '"ann@example.org"', '"4000123412341234"'])])
+    return made_site
 
 
 def hashed(value: str, key: str = "first key", family: str = "text") -> str:
@@ -154,10 +154,12 @@ def test_keys_that_can_be_found_by_trying_are_told(site: Site, monkeypatch: pyte
     for seal, detail in (("x", ["privacy_key"]), ("0123456789abcdef", [])):
         monkeypatch.setenv("SEAL_KEY", seal)
         findings = site.apply(FIRST + 9, privacy={"shop.t.a": KEY}, **SEALED).findings
-        assert [one.detail for one in findings if one.rule == "short-key"] == detail
+        assert [finding.detail for finding in findings if finding.rule == "short-key"] == detail
     monkeypatch.setenv("MASK_KEY", "y")
-    found = inspect_changefeed(site.feed.settings(privacy={"shop.t.a": KEY, "shop.t.b": None}))
-    assert [one.subjects[0].detail for one in found.findings if one.rule == "short-key"] == ['privacy."shop.t.a"']
+    inspection = inspect_changefeed(site.feed.settings(privacy={"shop.t.a": KEY, "shop.t.b": None}))
+    assert [finding.subjects[0].detail for finding in inspection.findings if finding.rule == "short-key"] == [
+        'privacy."shop.t.a"'
+    ]
 
 
 _PARTS = st.text("ab*?", min_size=1, max_size=3)
@@ -172,8 +174,8 @@ _MASKS = st.sampled_from([Mask("null"), Mask("drop"), Mask("constant", "x")])
 def test_of_a_policy_without_contradiction_the_order_of_its_lines_makes_no_other_mask(
     lines: list[tuple[str, str, str, Mask]], names: tuple[str, str, str]
 ) -> None:
-    found = tuple(MaskLine(".".join(parts), mask) for *parts, mask in lines)
-    policy, reverse = MaskPolicy(found), MaskPolicy(found[::-1])
+    mask_lines = tuple(MaskLine(".".join(parts), mask) for *parts, mask in lines)
+    policy, reverse = MaskPolicy(mask_lines), MaskPolicy(mask_lines[::-1])
     assert policy.contradiction() or policy.of(*names) == reverse.of(*names)
 
 
@@ -327,7 +329,7 @@ def test_a_mask_stays_with_its_column_and_its_table_under_their_new_names(site: 
     )  # fmt: skip
     site.feed.lines("shop.t", [("I", FIRST + 15, ["2", '"x"', '"bob@example.org"'])], FIRST + 10)
     assert table_of(site, FIRST + 20, privacy=privacy).state is State.APPLIED
-    mails = [one["mail"] for one in site.lake.read(T).to_pylist()]
+    mails = [lake_row["mail"] for lake_row in site.lake.read(T).to_pylist()]
     assert sorted(mails) == sorted([hashed("ann@example.org"), hashed("bob@example.org")])
 
 
@@ -349,7 +351,7 @@ def test_a_mask_stays_with_its_column_in_a_dump_from_after_the_ddl_that_gave_it_
     tables = {name: (created(text), [(b"1", b"ann@example.org", b"x")])}
     write_dump(tmp_path / "dump", tables, FIRST + 20, Writing(), "csv", texts={name: text})
     outcome = site.apply(FIRST + 30, privacy={"shop.t.a": KEY}, initial={"dump": str(tmp_path / "dump")})
-    assert [one.state for one in outcome.tables] == [State.APPLIED]
+    assert [table.state for table in outcome.tables] == [State.APPLIED]
     assert "unmatched-mask" not in {finding.rule for finding in outcome.findings}
     mails = {row[column] for row in site.lake.read(name).to_pylist()}
     assert mails == {hashed("ann@example.org"), hashed("bob@example.org")}
@@ -387,14 +389,14 @@ def test_a_column_that_comes_as_a_masked_one_goes_without_a_ddl_is_not_shown_bef
         source.send(log)
         outcome = feed.apply()
     (table,) = outcome.tables
-    shown = repr([one.rows.to_pylist() for one in feed.lake.tables.values()])
+    shown = repr([table.rows.to_pylist() for table in feed.lake.tables.values()])
     assert (table.state, "76543" in shown) == (State.HELD, False)
     assert '"mail" is gone, and "post" has come' in table.reason
     if decided == "line":
         feed = TopicFeed.of(log, privacy={"public.t.mail": None, "public.t.post": None}, **given)
     else:
         release(feed.pipeline(), "public.t", table.stopped_at or 0, "apply")
-    assert [one.state for one in feed.apply().tables] == [State.APPLIED]
+    assert [table.state for table in feed.apply().tables] == [State.APPLIED]
     (rows,) = (table.rows for table in feed.lake.tables.values())
     assert ("76543" in repr(rows.to_pylist())) == (decided == "released")
 
@@ -477,14 +479,14 @@ def test_another_mask_holds_a_table_that_stands_until_it_is_rebuilt_or_said_for_
     site.feed.lines("shop.t", [("I", FIRST + 15, ["2", '"bob@example.org"', '"x"'])])
     release(site.pipeline(privacy=privacy), "shop.t", FIRST + 10, "new-settings")
     assert table_of(site, FIRST + 20, privacy=privacy).state is State.APPLIED
-    assert {one["a"] for one in site.lake.read(T).to_pylist()} == {
+    assert {lake_row["a"] for lake_row in site.lake.read(T).to_pylist()} == {
         hashed("ann@example.org"), hashed("bob@example.org", "second key"),
     }  # fmt: skip
     (table,) = site.lake.tables.values()
     assert [at for at, _ in table.recipe.mask("privacy.a").before] == [FIRST + 10]
     site.rebuild("shop.t", privacy=privacy)
-    assert {one["a"] for one in site.lake.read(T).to_pylist()} == {
-        hashed(one, "second key") for one in ("ann@example.org", "bob@example.org")
+    assert {lake_row["a"] for lake_row in site.lake.read(T).to_pylist()} == {
+        hashed(mail, "second key") for mail in ("ann@example.org", "bob@example.org")
     }
     site.feed.lines("shop.t", [("I", FIRST + 25, ["3", '"eve@example.org"', '"x"'])])
     assert table_of(site, FIRST + 30, privacy=privacy).state is State.APPLIED
@@ -532,12 +534,12 @@ def test_a_column_of_another_family_is_masked_as_that_in_all_rows_once_its_table
         assert "as VARCHAR(40)" in table.reason
         site.rebuild("shop.t", privacy=privacy)
     left = hashed("7") if mask is KEY else 1
-    assert {one["id"]: one["a"] for one in site.lake.read(T).to_pylist()} == {1: left, 3: left}
+    assert {lake_row["id"]: lake_row["a"] for lake_row in site.lake.read(T).to_pylist()} == {1: left, 3: left}
     retyped(site, "BLOB", FIRST + 30)
     assert table_of(site, FIRST + 40, privacy=privacy).state is State.HELD
     site.rebuild("shop.t", privacy=privacy)
     left = hashed("7", family="bytes") if mask is KEY else 1
-    assert {one["id"]: one["a"] for one in site.lake.read(T).to_pylist()} == {1: left, 3: left}
+    assert {lake_row["id"]: lake_row["a"] for lake_row in site.lake.read(T).to_pylist()} == {1: left, 3: left}
     assert table_of(site, FIRST + 50, privacy=privacy).state is State.APPLIED
 
 
@@ -581,8 +583,8 @@ def test_a_column_whose_type_comes_back_or_asks_a_zone_is_held_as_its_rows_canno
 
 def test_a_line_that_no_column_matches_is_told_and_a_mask_is_shown_with_its_line(site: Site) -> None:
     site.feed.publish(FIRST + 9)
-    found = inspect_changefeed(site.feed.settings(privacy={"shop.t.a": KEY, "shop.t.nothing": None}))
-    lines = list(inspection_lines(found))
+    inspection = inspect_changefeed(site.feed.settings(privacy={"shop.t.a": KEY, "shop.t.nothing": None}))
+    lines = list(inspection_lines(inspection))
     assert "    shop.t.nothing" in lines
     place = lines.index('  masked by hash, as privacy says of "shop.t.a":')
     assert lines[place + 1] == "    shop.t.a: VARCHAR(40) -> string, values of the sample: 1"
@@ -596,9 +598,9 @@ def test_every_masked_column_is_shown_also_one_of_which_the_sample_has_nothing(t
     feed.publish(FIRST + 30)
     lines = list(inspection_lines(inspect_changefeed(feed.settings(privacy={"*.*.v": "drop"}))))
     place = lines.index('  masked by drop, as privacy says of "*.*.v":')
-    found = sorted(line.strip() for line in lines[place + 1 : place + 13])
+    entries = sorted(line.strip() for line in lines[place + 1 : place + 13])
     counts = dict.fromkeys(names, 0) | {names[0]: 2}
-    assert found == sorted(f"{name}.v: VARCHAR(40) -> none, values of the sample: {counts[name]}" for name in names)
+    assert entries == sorted(f"{name}.v: VARCHAR(40) -> none, values of the sample: {counts[name]}" for name in names)
 
 
 @pytest.mark.parametrize("sealed", [False, True])
@@ -639,8 +641,8 @@ def test_a_record_that_is_replayed_is_masked_as_if_it_had_fitted_in_its_window(s
     path.write_bytes(path.read_bytes().replace(b"no number", b"2"))
     (done,) = replay_records(site.pipeline(privacy=privacy, quarantine=True, **SEALED))
     assert (done.reason, done.rows) == ("", 1)
-    found = {row["id"]: (row["a"], row["b"]) for row in site.lake.read(T).to_pylist()}
-    assert found == {1: (hashed("ann@example.org"), "1234"), 2: (hashed("bob@example.org"), "5678")}
+    rows_by_id = {row["id"]: (row["a"], row["b"]) for row in site.lake.read(T).to_pylist()}
+    assert rows_by_id == {1: (hashed("ann@example.org"), "1234"), 2: (hashed("bob@example.org"), "5678")}
 
 
 def test_a_record_that_does_not_fit_stops_its_table_without_a_word_of_what_it_holds(site: Site) -> None:
@@ -671,15 +673,15 @@ def test_an_error_that_nobody_foresaw_says_its_type_and_place_alone_where_values
     monkeypatch.setattr(f"cdc_assets.decoding.window.{stage}", fail)
     site.feed.publish(FIRST + 9)
     pipeline = site.pipeline(privacy=privacy)
-    table = next(one for one in pipeline.apply().tables if one.life.born_as == T)
+    table = next(table for table in pipeline.apply().tables if table.life.born_as == T)
     assert (table.state in (State.HELD, State.FAILED), "telltale" in repr(table)) == (True, is_shown)
     assert ("ValueError: telltale" if is_shown else "ValueError in cdc_assets/decoding/") in table.reason
-    (step,) = (one for one in pipeline.planner.plan()[1].steps if isinstance(one, ApplyRows))
+    (step,) = (step for step in pipeline.planner.plan()[1].steps if isinstance(step, ApplyRows))
     try:
-        said = repr(decode_windows([step], pipeline.source.reader))
+        trace = repr(decode_windows([step], pipeline.source.reader))
     except StepFailed:
-        said = traceback.format_exc()  # what an executor's log and Dagster's events have
-    assert ("telltale" in said) is is_shown
+        trace = traceback.format_exc()  # what an executor's log and Dagster's events have
+    assert ("telltale" in trace) is is_shown
 
 
 @pytest.mark.parametrize("given", [{"landing": {"plain": True}}, SEALED], ids=["plain", "sealed"])
@@ -737,7 +739,7 @@ def test_another_privacy_key_holds_the_tables_alone_that_are_masked_by_it_until_
     monkeypatch.setenv("SEAL_KEY", "another seal")
     site.feed.lines("shop.other", [("I", FIRST + 15, ["1", '"x"'])])
     site.feed.lines("shop.t", [("I", FIRST + 15, ["2", '"bob@example.org"', '"x"'])])
-    states = {str(one.name): one.state for one in site.apply(FIRST + 20, **given).tables}
+    states = {str(table.name): table.state for table in site.apply(FIRST + 20, **given).tables}
     assert states == {"shop.t": State.HELD if masked_by_it else State.APPLIED, "shop.other": State.APPLIED}
     if masked_by_it:
         held = table_of(site, FIRST + 21, **given)
@@ -745,11 +747,11 @@ def test_another_privacy_key_holds_the_tables_alone_that_are_masked_by_it_until_
         assert any("cdc-assets rebuild shop.t" in way for way in held.ways)
         site.rebuild("shop.t", **given)
     key = "another seal" if masked_by_it else "first key"
-    assert {one["a"] for one in site.lake.read(T).to_pylist()} == {
-        hashed(one, key) for one in ("ann@example.org", "bob@example.org")
+    assert {lake_row["a"] for lake_row in site.lake.read(T).to_pylist()} == {
+        hashed(mail, key) for mail in ("ann@example.org", "bob@example.org")
     }
     sealed = site.ledger.schema_files("little").values()
-    assert all(b"ColumnName" in unseal(one, SealKey(b"another seal")) for one in sealed)
+    assert all(b"ColumnName" in unseal(text, SealKey(b"another seal")) for text in sealed)
 
 
 @pytest.mark.parametrize(("mask", "shown"), [(None, "ENUM('a','b')"), (Mask("null"), "ENUM")], ids=str)

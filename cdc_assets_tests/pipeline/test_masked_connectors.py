@@ -37,8 +37,8 @@ def texts_in(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         value = [*value.values()]
     if isinstance(value, list):
-        for one in value:
-            yield from texts_in(one)
+        for element in value:
+            yield from texts_in(element)
     elif value is not None and not isinstance(value, bool):
         yield str(value)
 
@@ -49,7 +49,7 @@ _OWN_WORDS = ("infinity", "__debezium_unavailable_value")
 
 def values_in(lines: Sequence[Line]) -> set[bytes]:
     """Return the distinctive values of rows that messages have: in images, keys, and what schema changes say."""
-    found, names = set[bytes](), {line["topic"] for line in lines}
+    texts, names = set[bytes](), {line["topic"] for line in lines}
     for line in lines:
         parts = [
             json.loads(base64.b64decode(line[name] or "")) if line[name] else {} for name in ("key_b64", "value_b64")
@@ -63,9 +63,11 @@ def values_in(lines: Sequence[Line]) -> set[bytes]:
             for name in ("enumValues", "defaultValueExpression")
         ]
         keyed = key if "source" in value or not value else None  # that of a schema change names a database
-        found |= {text.encode() for text in texts_in([value.get("before"), value.get("after"), columns, keyed])}
+        texts |= {text.encode() for text in texts_in([value.get("before"), value.get("after"), columns, keyed])}
     named = " ".join((*names, *_OWN_WORDS)).encode()
-    return {one for one in found if distinctive(one.rstrip(b"0")) and one not in named}  # places in a log have zeros
+    return {
+        text for text in texts if distinctive(text.rstrip(b"0")) and text not in named
+    }  # places in a log have zeros
 
 
 @pytest.mark.soak
@@ -128,12 +130,12 @@ class Connector:
 
     def image(self, number: int, turn: int = 0) -> dict[str, Any]:
         own = f"{number:03d}7{turn:03d}"
-        found: dict[str, Any] = {
+        image: dict[str, Any] = {
             "id": 8800000000 + number, "mail": f"ann{own}@hidden{own}.example", "note": f'say "{own}" never\n{own}',
             "card": base64.b64encode(f"card-{own}-ünï".encode()).decode(), "free": json.dumps({"free": f"free-{own}"}),
             "kind": MEMBERS[number % 2], "seen": 1,
         }  # fmt: skip
-        return found | ({"late": f"late-{own}-late"} if self.has_late else {})
+        return image | ({"late": f"late-{own}-late"} if self.has_late else {})
 
     def send(self, op: str, before: Any, after: Any, phase: str = "false", table: str = "users") -> None:
         """Send a change; one of no row is a TRUNCATE."""
@@ -163,8 +165,11 @@ class Connector:
 
     def signal(self, number: int) -> None:
         """Ask by the table for signals to read a row once more."""
-        asked = {"type": "incremental", "additional-conditions": [{"filter": f"mail = '{self.image(number)['mail']}'"}]}
-        row = {"id": f"signal-{number:08d}", "type": "execute-snapshot", "data": json.dumps(asked)}
+        signal_data = {
+            "type": "incremental",
+            "additional-conditions": [{"filter": f"mail = '{self.image(number)['mail']}'"}],
+        }
+        row = {"id": f"signal-{number:08d}", "type": "execute-snapshot", "data": json.dumps(signal_data)}
         self.send("c", None, row, table="signal")
 
     def beside(self, number: int) -> None:
@@ -174,8 +179,11 @@ class Connector:
             self.messages.append(("px.transaction", ({"id": "1"}, mark)))
         self.messages.append(("__debezium-heartbeat.px", ({"serverName": "px"}, {"ts_ms": 1})))
         if self.kind == "postgresql":
-            said = {"prefix": "audit", "content": base64.b64encode(self.image(number)["mail"].encode()).decode()}
-            message = {"op": "m", "source": self.source(""), "message": said, "ts_ms": 1}
+            logical_message = {
+                "prefix": "audit",
+                "content": base64.b64encode(self.image(number)["mail"].encode()).decode(),
+            }
+            message = {"op": "m", "source": self.source(""), "message": logical_message, "ts_ms": 1}
             self.messages.append(("px.message", ({"prefix": "audit"}, message)))
 
     def damaged(self, number: int) -> None:
@@ -205,39 +213,39 @@ class Connector:
 
     def lines(self) -> list[Line]:
         counts: dict[str, int] = {}
-        found = []
+        messages = []
         for topic, sent in self.messages:
             offset = counts[topic] = counts.get(topic, -1) + 1
-            found.append(line_of(topic, offset, sent))
-        return found
+            messages.append(line_of(topic, offset, sent))
+        return messages
 
 
 def said_by(kind: str, *, sound: bool) -> Connector:
     """Return a connector that has sent messages of all kinds, `sound` ones alone or damaged ones too."""
-    one = Connector(kind)
-    one.ddl(CREATE, "first", mail=DEFAULT)
+    connector = Connector(kind)
+    connector.ddl(CREATE, "first", mail=DEFAULT)
     for number, phase in enumerate(("true", "first_in_data_collection", "last_in_data_collection", "last")):
-        one.send("r", None, one.image(number), phase)
+        connector.send("r", None, connector.image(number), phase)
     for number in range(10, 16):
-        one.send("c", None, one.image(number))
-    one.beside(10)
-    one.signal(11)
-    one.send("r", None, one.image(11), "incremental")
-    one.send("u", one.image(12), one.image(12, 1))
-    one.send("d", one.image(13), None)
-    one.send("d", one.image(14), None)  # its key is another one from here on
-    one.send("c", None, one.image(20))
+        connector.send("c", None, connector.image(number))
+    connector.beside(10)
+    connector.signal(11)
+    connector.send("r", None, connector.image(11), "incremental")
+    connector.send("u", connector.image(12), connector.image(12, 1))
+    connector.send("d", connector.image(13), None)
+    connector.send("d", connector.image(14), None)  # its key is another one from here on
+    connector.send("c", None, connector.image(20))
     if not sound:
-        one.damaged(40)
-    one.ddl(ALTER, mail=DEFAULT, late=LATE)
-    one.has_late = True
-    one.send("u", one.image(15), one.image(15, 1))
-    one.send("c", None, one.image(21))
-    unread = "__debezium_unavailable_value" if kind == "postgresql" else one.image(21)["note"]
-    one.send("u", None, one.image(21, 1) | {"note": unread})
-    one.send("t", None, None)
-    one.send("c", None, one.image(22))
-    return one
+        connector.damaged(40)
+    connector.ddl(ALTER, mail=DEFAULT, late=LATE)
+    connector.has_late = True
+    connector.send("u", connector.image(15), connector.image(15, 1))
+    connector.send("c", None, connector.image(21))
+    unread = "__debezium_unavailable_value" if kind == "postgresql" else connector.image(21)["note"]
+    connector.send("u", None, connector.image(21, 1) | {"note": unread})
+    connector.send("t", None, None)
+    connector.send("c", None, connector.image(22))
+    return connector
 
 
 @pytest.mark.parametrize("sound", [False, pytest.param(True, marks=pytest.mark.soak)])
@@ -246,9 +254,9 @@ def test_no_value_of_a_masked_column_of_any_message_of_a_connector_is_left_anywh
     kind: str, sound: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     lines = said_by(kind, sound=sound).lines()
-    tokens = values_in(said_by(kind, sound=True).lines()) | {one.encode() for one in (*MEMBERS, DEFAULT, LATE)}
+    tokens = values_in(said_by(kind, sound=True).lines()) | {text.encode() for text in (*MEMBERS, DEFAULT, LATE)}
     images = [Connector(kind).image(number) for number in range(40, 60)]
-    tokens |= {one.encode() for one in texts_in(images) if distinctive(one.encode())}
+    tokens |= {text.encode() for text in texts_in(images) if distinctive(text.encode())}
     given: dict[str, Any] = {
         "sink_uri": "kafka://127.0.0.1:9092/px?protocol=debezium-json", "topics": ["px", "px.*", "__debezium*"],
         "history": {"shop.users": ["log", "scd2"]}, "privacy": PRIVACY, "quarantine": not sound,

@@ -49,14 +49,14 @@ def test_the_default_of_a_masked_column_that_comes_back_is_masked_in_history_tab
     feed.publish(FIRST + 40)
     settings = feed.settings(privacy={"shop.t.w": mask}, history={"shop.t": ["log", "scd2"]})
     outcome = Pipeline(settings, settings.open_source(), lake, ledger).apply()
-    assert [one.reason for one in outcome.tables] == ["", "", ""]
-    found = {life.kind: table.rows.to_pylist() for life, table in lake.tables.items()}
-    assert "a secret" not in repr((found, ledger.journal("little")))
+    assert [table.reason for table in outcome.tables] == ["", "", ""]
+    rows_by_kind = {life.kind: table.rows.to_pylist() for life, table in lake.tables.items()}
+    assert "a secret" not in repr((rows_by_kind, ledger.journal("little")))
     here = "w" if first is TEXT else "w__2"
-    masked = [row.get("w") for row in found[""]]
+    masked = [row.get("w") for row in rows_by_kind[""]]
     assert len(set(masked)) == 1  # of the default as of the row
-    assert [row.get(here) for row in found["log"]] == masked
-    assert [row.get(here) for row in found["scd2"] if row["__END_AT"] is None] == masked
+    assert [row.get(here) for row in rows_by_kind["log"]] == masked
+    assert [row.get(here) for row in rows_by_kind["scd2"] if row["__END_AT"] is None] == masked
 
 
 def test_a_row_from_before_a_mask_is_not_shown_by_explain(tmp_path: Path) -> None:
@@ -68,10 +68,10 @@ def test_a_row_from_before_a_mask_is_not_shown_by_explain(tmp_path: Path) -> Non
     Pipeline(plain, plain.open_source(), lake, ledger).apply()
     shown = explain(Pipeline(plain, plain.open_source(), lake, ledger), lake, "shop.t", ["1"])
     assert shown.row == {"id": "1", "v": "a secret"}
-    found = explain(Pipeline(masked, masked.open_source(), lake, ledger), lake, "shop.t", ["1"])
-    assert (found.row, [change.changed["v"][1] for change in found.changes]) == (None, ["hidden"])
-    assert "masked otherwise now" in found.gone[-1]
-    assert not any("no such row" in line for line in explanation_lines(found))
+    explanation = explain(Pipeline(masked, masked.open_source(), lake, ledger), lake, "shop.t", ["1"])
+    assert (explanation.row, [change.changed["v"][1] for change in explanation.changes]) == (None, ["hidden"])
+    assert "masked otherwise now" in explanation.gone[-1]
+    assert not any("no such row" in line for line in explanation_lines(explanation))
 
 
 @pytest.mark.parametrize("history", [[], ["log", "scd2"], {"kinds": ["log"], "mirror": False}], ids=repr)
@@ -90,19 +90,21 @@ def test_values_from_before_a_mask_that_later_rows_alone_have_are_neither_explai
     pipeline().apply()
     masked = pipeline(privacy={"shop.t.v": {"constant": "hidden"}})
     release(masked, "shop.t", FIRST + 11, "new-settings")
-    said = []
+    printed_texts = []
     for through in (FIRST + 10, FIRST + 20):
         for key in "12" if not isinstance(history, dict) else "":
-            found = explain(masked, lake, "shop.t", [key])
-            said += [repr(found), *explanation_lines(found)]
-        said += [repr(extract(masked, "shop.t", FIRST, through, net=net).changes.to_pylist()) for net in (False, True)]
+            explanation = explain(masked, lake, "shop.t", [key])
+            printed_texts += [repr(explanation), *explanation_lines(explanation)]
+        printed_texts += [
+            repr(extract(masked, "shop.t", FIRST, through, net=net).changes.to_pylist()) for net in (False, True)
+        ]
         feed.rows("shop.t", FIRST, [("U", FIRST + 12, 1, "secret 12"), ("I", FIRST + 13, 4, "secret 13")])
         feed.publish(FIRST + 20)
         masked.apply()
     later = extract(masked, "shop.t", FIRST + 10, FIRST + 20)
     assert (later.source, later.changes.column("v").to_pylist()) == ("log" if history else "feed", ["hidden"] * 2)
     assert "secret 2" in repr([table.rows.to_pylist() for table in lake.tables.values()])  # as that was agreed to
-    assert ("hidden" in repr(said), "secret" in repr(said)) == (True, False)
+    assert ("hidden" in repr(printed_texts), "secret" in repr(printed_texts)) == (True, False)
 
 
 @pytest.mark.parametrize(

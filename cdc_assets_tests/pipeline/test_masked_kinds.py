@@ -56,13 +56,13 @@ def rows_by_life(lake: MemoryLake, but_for: Collection[Life]) -> dict[str, Count
 
     Of rows without a key that masks made equal any may be deleted, so their positions are not compared.
     """
-    found = {}
+    rows_by_table = {}
     for life, table in lake.tables.items():
         if life not in but_for:
             left_out = {PLACE} if life.kind or table.schema.key else {PLACE, COMMIT_TS}
             rows = [{name: row[name] for name in row.keys() - left_out} for row in table.rows.to_pylist()]
-            found[f"{life} {table.name}"] = Counter(repr(sorted(row.items())) for row in rows)
-    return found
+            rows_by_table[f"{life} {table.name}"] = Counter(repr(sorted(row.items())) for row in rows)
+    return rows_by_table
 
 
 def pipeline_of(feed: Feed | TopicFeed) -> Pipeline:
@@ -113,9 +113,9 @@ def check(steps: list[tuple[str, bytes]], style: Style, raw: bytes, turn: int, t
     def showing(publication: Publication) -> Callable[[Feed], None]:
         return lambda feed: feed.publish(publication)
 
-    compare(feed, [showing(one) for one in publications(source, style, Picks(raw))], turn)
-    for one in made:
-        one.close()
+    compare(feed, [showing(publication) for publication in publications(source, style, Picks(raw))], turn)
+    for opened_feed in made:
+        opened_feed.close()
 
 
 CASES = st.fixed_dictionaries({"steps": STEPS, "style": STYLES, "raw": PICKS, "turn": st.integers(0, len(KINDS) - 1)})

@@ -62,7 +62,7 @@ OFTEN = {
     "A_all_types/craft", "A_all_types/open-protocol", "A_all_types/canal-json", "D_keys/simple", "D_keys/simple-avro",
     "D_keys/debezium", "A_all_types/avro",
 }  # fmt: skip
-CUT_OFTEN = {str(one.configs[0]) for one in cases() if one.name == "B_ddl_columns"}
+CUT_OFTEN = {str(case.configs[0]) for case in cases() if case.name == "B_ddl_columns"}
 TOPICS = [
     pytest.param(topic, marks=() if str(topic) in OFTEN else pytest.mark.soak, id=str(topic))
     for topic in topics("craft", "open-protocol", "canal-json", "simple", "simple-avro", "debezium", "avro")
@@ -141,18 +141,18 @@ KINDS: list[Any] = [
 
 def of_every_kind(planned: Plan, turn: int) -> dict[str, Any]:
     """Return masks for all columns that a name can name: hashes of keys, every kind in turn of the others."""
-    found: dict[str, Any] = {}
+    text_kinds: dict[str, Any] = {}
     for life in planned.history.lives.values():
         schemas = [event.after for event in life.events]
         keys = {fold_name(name) for schema in schemas for name in schema.exact}
-        for place, column in enumerate(dict.fromkeys(one for schema in schemas for one in schema.columns)):
+        for place, column in enumerate(dict.fromkeys(column for schema in schemas for column in schema.columns)):
             kind = HASHED["*.*.*"] if fold_name(column.name) in keys else KINDS[(place + turn) % len(KINDS)]
             is_text = not (column.type in BINARY and kind in ({"redact": "last4"}, {"redact": "domain"}))
             for name, _, _ in life.names:
                 parts = (name.schema, name.table, column.name)
                 if all(part.isidentifier() for part in parts):
-                    found.setdefault(fold_name(".".join(parts)), kind if is_text else None)
-    return found
+                    text_kinds.setdefault(fold_name(".".join(parts)), kind if is_text else None)
+    return text_kinds
 
 
 @pytest.mark.parametrize(("config", "turn"), [
@@ -200,7 +200,7 @@ def everything_said(pipeline: Pipeline, outcome: Outcome, tmp_path: Path) -> Non
     listing, planned = pipeline.planner.plan()
     lake = pipeline.lake
     assert isinstance(lake, MemoryLake)
-    said = [
+    printed_texts = [
         repr(outcome.tables),
         *(line for line, _ in outcome_lines(outcome)),
         repr(describe_plan(planned)),
@@ -210,7 +210,7 @@ def everything_said(pipeline: Pipeline, outcome: Outcome, tmp_path: Path) -> Non
         repr([(table.recipe, table.schema, table.base) for table in lake.tables.values()]),
         repr(list(lake.kept.values())),
     ]
-    (tmp_path / "said.txt").write_text("\n".join(said))
+    (tmp_path / "said.txt").write_text("\n".join(printed_texts))
     for number, table in enumerate(lake.tables.values()):
         pq.write_table(table.rows, tmp_path / f"table-{number}.parquet")
     for number, window in enumerate(lake.staged.values()):
@@ -260,7 +260,7 @@ def test_no_value_of_a_masked_column_of_dumps_is_left_anywhere(
 ) -> None:
     caplog.set_level("DEBUG")
     config = next(case for case in cases() if case.name == "A_all_types").configs[0]
-    begin = next(one for one in reversed(config.checkpoints) if one.expected is not None)
+    begin = next(checkpoint for checkpoint in reversed(config.checkpoints) if checkpoint.expected is not None)
     feed_from(config, config.checkpoints[-1], begin, tmp_path / "feed", "begun")
     dump_of(begin, tmp_path / "dump", kind)
 
@@ -342,7 +342,7 @@ def ydb_tokens(count: int) -> set[bytes]:
     texts = [row[name] for row in rows for name in ("a", "b", "mail", "card", "n", "raw")]
     moments = [form.format(number) for number in range(count) for form in ("04:05:06.{:06d}", "5, 6, {}, tz")]
     frees, raws = [row["free"]["f"] for row in rows], [base64.b64decode(row["raw"]) for row in rows]
-    return {str(one).encode() for one in (*texts, *moments, *frees)} | {*raws}
+    return {str(value).encode() for value in (*texts, *moments, *frees)} | {*raws}
 
 
 def ydb_sent(form: str, kind: str, row: dict[str, Any], number: int) -> Sent:
@@ -371,26 +371,28 @@ def ydb_sent(form: str, kind: str, row: dict[str, Any], number: int) -> Sent:
 
 def ydb_damaged(form: str, first: int) -> list[Sent]:
     """Return changes with values of masked columns that cannot be read, each in another way."""
-    found = []
+    messages = []
     for number, (name, value) in enumerate(
         [("n", "no-{}"), ("b", "no-{}"), ("at", "no-{}"), ("raw", "no-{}"), ("more", "no-{}"), ("mail", ["no-{}"])]
     ):
         row = ydb_row(first + number)
-        found.append(ydb_sent(form, "update", {**row, name: json.loads(json.dumps(value).replace("{}", row["a"]))}, 0))
+        messages.append(
+            ydb_sent(form, "update", {**row, name: json.loads(json.dumps(value).replace("{}", row["a"]))}, 0)
+        )
     key, other = ydb_row(first + 6), ydb_row(first + 7)
     sent_key, value = ydb_sent(form, "image", key, 0)
     text = json.dumps(value)
-    found.append((sent_key, text[: len(text) * 3 // 4].encode()))
-    found.append((sent_key, text.replace('"a"', '"b"').encode()))
-    found.append((sent_key, text.replace(key["mail"], f'{key["mail"]}", "mail": "{other["mail"]}').encode()))
-    found.append((sent_key, text.encode().replace(key["mail"][:4].encode(), b"\xff", 1)))
-    found.append((json.dumps({"payload": {"a": other["a"]}})[:-1].encode(), value))
-    found.append(({"payload": {"a": other["a"], "b": other["b"]}}, value))
+    messages.append((sent_key, text[: len(text) * 3 // 4].encode()))
+    messages.append((sent_key, text.replace('"a"', '"b"').encode()))
+    messages.append((sent_key, text.replace(key["mail"], f'{key["mail"]}", "mail": "{other["mail"]}').encode()))
+    messages.append((sent_key, text.encode().replace(key["mail"][:4].encode(), b"\xff", 1)))
+    messages.append((json.dumps({"payload": {"a": other["a"]}})[:-1].encode(), value))
+    messages.append(({"payload": {"a": other["a"], "b": other["b"]}}, value))
     if form == "own":
-        found.append((None, {"key": [key["a"], key["b"], other["a"]], "update": {"mail": key["mail"]}}))
-        found.append((None, {"key": [key["a"], key["b"]], "update": {"a": other["a"]}}))
-        found.append((None, {"key": [key["a"], key["b"]], "update": {"n": 1}, "erase": {}, "ts": [other["a"]]}))
-    return found
+        messages.append((None, {"key": [key["a"], key["b"], other["a"]], "update": {"mail": key["mail"]}}))
+        messages.append((None, {"key": [key["a"], key["b"]], "update": {"a": other["a"]}}))
+        messages.append((None, {"key": [key["a"], key["b"]], "update": {"n": 1}, "erase": {}, "ts": [other["a"]]}))
+    return messages
 
 
 @pytest.mark.parametrize(
@@ -410,7 +412,9 @@ def test_no_value_of_a_masked_column_of_ydb_s_topics_is_left_anywhere(
     kinds = ("update", "reset", "image", "erase")
     sound = [ydb_sent(form, kinds[number % 4], ydb_row(number // 2), number) for number in range(24)]
     bad = ydb_damaged(form, 12)
-    lines = [line_of("shop/orders/feed", number, one) for number, one in enumerate([*sound[:12], *bad, *sound[12:]])]
+    lines = [
+        line_of("shop/orders/feed", number, message) for number, message in enumerate([*sound[:12], *bad, *sound[12:]])
+    ]
     given: dict[str, Any] = {"schemas": tmp_path / "s.sql", "history": {"shop.*": ["log", "scd2"]}}
     given["sink_uri"] = "kafka://127.0.0.1:9092/shop/orders/feed?protocol=ydb-json"
     plain = TopicFeed.of(MemoryLog(lines[:12]), **given)
@@ -443,8 +447,8 @@ def test_extracts_of_masked_topics_have_their_rows_and_no_value_of_a_masked_colu
     through = pipelines[1].planner.plan()[0].checkpoint
     names = [str(name) for name in rows_of(masked.lake, held)]
     for number, name in enumerate(names):
-        wanted, found = (extract(pipeline, name, 0, through).changes for pipeline in pipelines)
-        assert found.num_rows == wanted.num_rows
-        pq.write_table(found, tmp_path / f"extract-{number}.parquet")
+        wanted, changes = (extract(pipeline, name, 0, through).changes for pipeline in pipelines)
+        assert changes.num_rows == wanted.num_rows
+        pq.write_table(changes, tmp_path / f"extract-{number}.parquet")
     assert leaks(tmp_path, tokens_of(rows_of(plain.lake).values())) == []
     assert names or held

@@ -285,7 +285,7 @@ STEPS = st.builds(
 
 
 def key_of(table: Table, row: Row) -> tuple[object, ...]:
-    unique = [one for one in table.uniques.values() if all(not table.column(c).nullable for c in one)]
+    unique = [unique for unique in table.uniques.values() if all(not table.column(c).nullable for c in unique)]
     return tuple(normal(row[name], table.column(name)) for name in (table.primary or unique[0]))
 
 
@@ -341,10 +341,10 @@ def test_tables_with_rows_that_came_past_the_log_are_known_by_their_first_change
     for whole in (True, False):
         feed = Feed(style, tomls[style.rendering], LackingLake(), **rules)
         try:
-            found = set[Life]()
+            proven_lives = set[Life]()
             for publication in _published(source, style, raw, whole):
-                found = set(proven(feed, publication))
-            names = {state.name for life, state in feed.lake.applied().items() if life in found}
+                proven_lives = set(proven(feed, publication))
+            names = {state.name for life, state in feed.lake.applied().items() if life in proven_lives}
             wanted = {born[life].name for life in betrayed}
             suffix = "__scd2" if scd2 else ""
             assert names == {TableId(name.schema, f"{name.table}{suffix}") for name in wanted}

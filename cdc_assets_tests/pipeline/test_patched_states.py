@@ -57,11 +57,11 @@ class Patches:
         outcome = self.apply()
         stopped = {table.life: table.reason for table in outcome.tables if table.reason}
         known = ("no key", "no row tells the rows that the DDL moves")  # states without key; a log without mirror
-        yield from (f"{life}: {why}" for life, why in stopped.items() if not any(one in why for one in known))
+        yield from (f"{life}: {why}" for life, why in stopped.items() if not any(reason in why for reason in known))
         yield from fold_differences(self.lake)
         for table in states_of(self.lake):
             if table.life not in stopped:
-                yield from (f"{table.life}: {one}" for one in differences(source, table, shown))
+                yield from (f"{table.life}: {difference}" for difference in differences(source, table, shown))
         mirrors = {t.name: contents_of(t.rows) for life, t in self.lake.tables.items() if t.name and not life.kind}
         if mirrors and mirrors != source.contents(shown):
             yield f"mirrors are {mirrors}, expected {source.contents(shown)}"
@@ -85,7 +85,7 @@ def test_a_generated_history_of_patches_has_the_states_of_its_source(
     print(f"{rule}\n{source.script}")  # what pytest shows of a history that fails
     often, once = Patches(rule), Patches(rule)
     for event in source.log:
-        records.schema_files += [one for one in files if one.version == event.ts]
+        records.schema_files += [file for file in files if file.version == event.ts]
         if isinstance(event, Transaction):
             send(event, files, records, random, moving="log" not in rule["kinds"])
         if random.random() < 0.3:

@@ -35,7 +35,7 @@ def test_the_states_that_are_open_are_the_rows_of_the_source(config: Config) -> 
     often, ledger, once = Mirrors(), Ledger("sqlite://"), Mirrors()
     rules = {"*.*": "scd2"}
     last = config.checkpoints[-1]
-    seen_often = [replay(config, one, often, ledger, history=rules) for one in config.replayable]
+    seen_often = [replay(config, checkpoint, often, ledger, history=rules) for checkpoint in config.replayable]
     for lake, seen in ((often, seen_often[-1:]), (once, [replay(config, last, once, history=rules)])):
         for outcome in seen:
             check(config, lake, outcome)
@@ -48,10 +48,10 @@ def check(config: Config, lake: Mirrors, seen: Outcome) -> None:
     expected = config.checkpoints[-1].expected
     assert expected is not None
     assert compare(config, expected, lake, replace(seen, tables=tuple(mirrors))) == []
-    assert [one for life, one in held.items() if "no key" not in one and life.source not in stopped] == []
-    found = [
+    assert [reason for life, reason in held.items() if "no key" not in reason and life.source not in stopped] == []
+    mismatches = [
         (str(table.life), *state_differences(table.rows, table.lives, table.mirror))
         for table in states_of(lake)
         if table.life not in stopped
     ]
-    assert [one for one in found if len(one) > 1] == []
+    assert [mismatch for mismatch in mismatches if len(mismatch) > 1] == []

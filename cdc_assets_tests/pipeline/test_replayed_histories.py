@@ -27,7 +27,7 @@ LEAVES = ("DELETE", "UPDATE_BEFORE")
 
 def steps_without(*kinds: str) -> st.SearchStrategy[list[tuple[str, bytes]]]:
     """Return the steps of histories in which some kinds of statements do not occur."""
-    kind = st.sampled_from([*["rows"] * 24, *(one for one in KINDS if one not in kinds), "create", "create"])
+    kind = st.sampled_from([*["rows"] * 24, *(kind for kind in KINDS if kind not in kinds), "create", "create"])
     return st.builds(
         lambda tables, steps: [("create", raw) for raw in tables] + steps,
         st.lists(RAW, min_size=2, max_size=4),
@@ -71,14 +71,14 @@ def stories_agree(feed: Feed, table: str, key: tuple[str, ...], end: int) -> Non
     for values, images in list(images_of.items())[:8]:
         if any(value is None or not re.fullmatch(r"-?\d+", value) for value in values):
             continue  # texts that are not equal may be one key
-        found = explain(feed.pipeline, feed.lake, table, [str(value) for value in values])
-        if found.gone:  # rows had another key before
+        explanation = explain(feed.pipeline, feed.lake, table, [str(value) for value in values])
+        if explanation.gone:  # rows had another key before
             continue
-        known = [change for change in found.changes if not change.place.startswith("DDL")]
+        known = [change for change in explanation.changes if not change.place.startswith("DDL")]
         assert [change.position for change in known] == sorted({at for at, _ in images}), (table, values)
         ends = [there for at, there in images if at == images[-1][0]]
-        if known and found.changes[-1] is known[-1]:
-            assert (found.row is not None) == any(ends), (table, values)
+        if known and explanation.changes[-1] is known[-1]:
+            assert (explanation.row is not None) == any(ends), (table, values)
 
 
 @how_many(4, 2000)

@@ -27,8 +27,8 @@ def test_rows_of_partitions_by_a_column_that_came_back_move_in_history_tables(
     settings = feed.settings(history={"shop.*": {"kinds": kinds, "mirror": mirror}})
     outcome = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply("test")
     assert [(str(table.name), table.reason) for table in outcome.tables if table.reason] == []
-    found = ReturnedColumns.differences(lambda name: lake.read(TableId(*name.split("."))), returned, kinds)
-    assert found == []
+    mismatches = ReturnedColumns.differences(lambda name: lake.read(TableId(*name.split("."))), returned, kinds)
+    assert mismatches == []
 
 
 @pytest.mark.parametrize("returned", [{PARTED}, {PLAIN}, {PARTED, PLAIN}], ids=["parted", "plain", "both"])
@@ -85,9 +85,11 @@ def test_changes_from_before_a_column_came_back_have_its_default_in_an_extract(
     name, default = ("v", "5") if not later else ("w", "5" if len(later) == 1 else 5)
     newest = type(default)(7)
     for net in (False, True):
-        found = extract(pipeline, "shop.t", FIRST, FIRST + 30, net=net)
-        assert found.source == ("log" if logged else "feed")
-        rows = [(row["id"], row["_change_type"], row[name], row["_cdc_absent"]) for row in found.changes.to_pylist()]
+        table_extract = extract(pipeline, "shop.t", FIRST, FIRST + 30, net=net)
+        assert table_extract.source == ("log" if logged else "feed")
+        rows = [
+            (row["id"], row["_change_type"], row[name], row["_cdc_absent"]) for row in table_extract.changes.to_pylist()
+        ]
         gone = (2, "DELETE", default, None)
         begun = [(1, "INSERT", default, None), (2, "INSERT", default, None)]
         last = [(3, "INSERT", default, None), (1, "UPDATE_AFTER", newest, None)]
@@ -98,13 +100,13 @@ def test_changes_from_before_a_column_came_back_have_its_default_in_an_extract(
 
 @pytest.mark.parametrize("mask", ["null", {"constant": "x"}, {"redact": "length"}], ids=str)
 def test_the_default_of_a_masked_column_that_came_back_is_masked_in_an_extract(tmp_path: Path, mask: object) -> None:
-    feed, found = _returned(tmp_path), list[list[object]]()
+    feed, extracts = _returned(tmp_path), list[list[object]]()
     for kinds in ([], ["log"]):
         settings = feed.settings(history={"*": {"kinds": kinds}} if kinds else {}, privacy={"shop.t.v": mask})
         pipeline = Pipeline(settings, settings.open_source(), MemoryLake(), Ledger("sqlite://"))
         pipeline.apply("test")
-        found.append(extract(pipeline, "shop.t", FIRST, FIRST + 30).changes.to_pylist())
-    assert found[0] == found[1]
+        extracts.append(extract(pipeline, "shop.t", FIRST, FIRST + 30).changes.to_pylist())
+    assert extracts[0] == extracts[1]
 
 
 def test_a_column_that_was_dropped_is_not_among_those_that_a_change_leaves_out(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
     def entries(self: Opener, below: str = "", without: Mapping[str, int] = {}) -> Iterator[Entry]:
         inside = tuple(f"{directory}/" for directory in without)
-        return (one for one in every(self, below, without) if not one[0].startswith(inside))
+        return (entry for entry in every(self, below, without) if not entry[0].startswith(inside))
 
     monkeypatch.setattr(Opener, "entries", entries)
     return newest
@@ -55,7 +55,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 def of_dates(paths: Any) -> str:
     """The newest date in the paths of files."""
-    return max((found[1] for path in paths if (found := DATE.search(str(path)))), default="")
+    return max((match[1] for path in paths if (match := DATE.search(str(path)))), default="")
 
 
 def planned(pipeline: Pipeline, *, whole: bool) -> tuple[Listing, Plan, set[str]]:
@@ -65,10 +65,10 @@ def planned(pipeline: Pipeline, *, whole: bool) -> tuple[Listing, Plan, set[str]
 
 def assert_alike(pipeline: Pipeline) -> Listing:
     """A look without settled files and a whole one come to the same; return the first one's listing."""
-    some, few, said = planned(pipeline, whole=False)
+    some, few, sentences = planned(pipeline, whole=False)
     everything, plan, all_said = planned(pipeline, whole=True)
     assert few.steps == plan.steps
-    assert said == all_said
+    assert sentences == all_said
     assert some.file_count == everything.file_count
     return some
 
@@ -173,7 +173,7 @@ def dated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dated:
 
 def test_a_date_is_closed_two_and_a_half_days_later(dated: Dated) -> None:
     listing, _ = dated.pipeline.planner.plan()
-    closed = {one.date for one in listing.settled if one.closed}
+    closed = {directory.date for directory in listing.settled if directory.closed}
     assert closed == {dated.date(0), dated.date(1), dated.date(2)}
     assert {file.date for file in listing.data_files} == {dated.date(3), dated.date(4), dated.date(5)}
 
@@ -248,7 +248,7 @@ def test_a_table_without_key_is_given_the_settled_files_that_show_where_a_delive
     feed.put(2, FIRST + 20, FIRST + 21)
     feed.feed.publish(FIRST + 5 * DAY)
     feed.pipeline.apply(select=lambda _: ())
-    assert [one.date for one in feed.ledger.settled.read(feed.feed.settings().name)] == [feed.date(1)]
+    assert [directory.date for directory in feed.ledger.settled.read(feed.feed.settings().name)] == [feed.date(1)]
     assert feed.apply(FIRST + 5 * DAY).complete
     assert sorted(feed.lake.read(TableId("db", "t")).column("id").to_pylist()) == [10, 14, 20, 21]
 
@@ -289,7 +289,9 @@ def test_a_file_of_an_open_directory_that_is_written_anew_is_read_again(
     for checkpoint in (10, 20):
         feed.publish(FIRST + checkpoint)
         assert look().apply().complete
-    assert [(one.files, one.number, one.closed) for one in look().planner.plan()[0].settled] == [(4, 4, False)]
+    assert [
+        (directory.files, directory.number, directory.closed) for directory in look().planner.plan()[0].settled
+    ] == [(4, 4, False)]
     files[1].write_text(f'"I","t","db",{FIRST + 25},7,"anew"\r\n"I","t","db",{FIRST + 2},2,"x"\r\n', newline="")
     feed.publish(FIRST + 30)
     assert look().apply().complete
@@ -529,9 +531,11 @@ def test_a_directory_to_which_a_file_may_be_brought_back_is_looked_at(dated: Dat
     listing, planned = dated.pipeline.planner.plan(whole=True)
     stats = dated.ledger.file_stats(dated.feed.settings().name)
     gone = f"db/t/{FIRST}/{dated.date(1)}/CDC{3:020d}.csv"
-    dates = {one.date for one in settling.settle(listing, planned, stats, 0.0)}
+    dates = {directory.date for directory in settling.settle(listing, planned, stats, 0.0)}
     assert dated.date(1) in dates
-    assert {one.date for one in settling.settle(listing, planned, stats, 0.0, [gone])} == dates - {dated.date(1)}
+    assert {directory.date for directory in settling.settle(listing, planned, stats, 0.0, [gone])} == dates - {
+        dated.date(1)
+    }
 
 
 def test_the_ledger_keeps_what_it_knew_of_settled_files(dated: Dated) -> None:
@@ -559,11 +563,13 @@ def test_without_the_ledger_everything_is_listed_again_and_late_rows_from_then_o
 
 def test_what_is_settled_is_looked_at_once_a_day(dated: Dated) -> None:
     kept = dated.ledger.settled.read(dated.feed.settings().name)
-    seen = max(one.seen_at for one in kept)
-    assert all(one.passed_over for one in settling.recalled(kept, seen) if one.closed)
-    assert not any(one.passed_over for one in settling.recalled(kept, seen + settling.LOOK_AGAIN_SECONDS))
-    assert not any(one.passed_over for one in settling.recalled(kept, min(one.seen_at for one in kept) - 1))
+    seen = max(directory.seen_at for directory in kept)
+    assert all(directory.passed_over for directory in settling.recalled(kept, seen) if directory.closed)
+    assert not any(directory.passed_over for directory in settling.recalled(kept, seen + settling.LOOK_AGAIN_SECONDS))
+    assert not any(
+        directory.passed_over for directory in settling.recalled(kept, min(directory.seen_at for directory in kept) - 1)
+    )
     listing, _ = dated.pipeline.planner.plan()
-    due = [replace(one, passed_over=False) for one in kept]
+    due = [replace(directory, passed_over=False) for directory in kept]
     again = settling.seen_again(due, listing, seen + 1)
-    assert {one.directory for one in again} == {one.directory for one in kept}
+    assert {directory.directory for directory in again} == {directory.directory for directory in kept}

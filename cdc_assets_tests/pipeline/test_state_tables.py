@@ -42,8 +42,10 @@ def states(lake: MemoryLake, column: str = "v", name: str = "orders__scd2") -> l
     """Key, value, start and end of each state, by key and start."""
     rows = lake.read(TableId("shop", name)).to_pylist()
     ends = [None if row["_cdc_end_ts"] is None else row["_cdc_end_ts"] - FIRST for row in rows]
-    found = [(row["id"], row[column], row["_cdc_start_ts"] - FIRST, end) for row, end in zip(rows, ends, strict=True)]
-    return sorted(found, key=lambda state: (state[0], state[2]))
+    state_spans = [
+        (row["id"], row[column], row["_cdc_start_ts"] - FIRST, end) for row, end in zip(rows, ends, strict=True)
+    ]
+    return sorted(state_spans, key=lambda state: (state[0], state[2]))
 
 
 def test_a_state_lasts_from_its_change_to_the_next(orders: LittleFeed) -> None:
@@ -99,11 +101,11 @@ def test_only_changes_of_tracked_columns_begin_a_state(tmp_path: Path) -> None:
 def test_a_column_that_was_renamed_is_tracked_under_its_names_of_then(tmp_path: Path, rule: dict[str, Any]) -> None:
     feed, lake = LittleFeed(tmp_path), MemoryLake()
     id_, v, w = ({"ColumnName": name, "ColumnType": "VARCHAR", "ColumnPrecision": "9"} for name in ("id", "v", "w"))
-    said = [("CREATE TABLE `orders` (`id` VARCHAR(9) PRIMARY KEY,`v` VARCHAR(9),`w` VARCHAR(9))", ("v", "w"))]
-    said += [("ALTER TABLE `orders` RENAME COLUMN `v` TO `u`", ("u", "w"))]
-    said += [("ALTER TABLE `orders` RENAME COLUMN `w` TO `v`", ("u", "v"))]
-    said += [("ALTER TABLE `orders` RENAME COLUMN `v` TO `w`", ("u", "w"))]
-    for at, (query, names) in enumerate(said):
+    statements = [("CREATE TABLE `orders` (`id` VARCHAR(9) PRIMARY KEY,`v` VARCHAR(9),`w` VARCHAR(9))", ("v", "w"))]
+    statements += [("ALTER TABLE `orders` RENAME COLUMN `v` TO `u`", ("u", "w"))]
+    statements += [("ALTER TABLE `orders` RENAME COLUMN `w` TO `v`", ("u", "v"))]
+    statements += [("ALTER TABLE `orders` RENAME COLUMN `v` TO `w`", ("u", "w"))]
+    for at, (query, names) in enumerate(statements):
         columns = [id_ | {"ColumnIsPk": "true"}, v | {"ColumnName": names[0]}, w | {"ColumnName": names[1]}]
         version = FIRST + 10 * at
         write_schema(feed.bucket, document("shop", "orders", version, Query=query, Type=82, TableColumns=columns))
@@ -223,7 +225,7 @@ def test_since_when_the_source_had_a_column_is_the_same_in_one_go_and_step_by_st
     for lake in (often, once):
         applied(orders, lake, ["log", "scd2"])
         for life, table in lake.tables.items():
-            since = [(one.column, one.since - FIRST) for one in table.lives]
+            since = [(life.column, life.since - FIRST) for life in table.lives]
             assert not life.kind or since == [("id", 0), ("v", 0), ("w", 30)], life
 
 
@@ -257,7 +259,10 @@ def test_a_replayed_record_is_the_state_that_it_was_between_the_others(tmp_path:
     pipeline.apply("test")
     assert states(lake)[:3] == [(1, "a", 10, 12), (1, "c", 12, 31), (1, "d", 31, None)]
     path.write_bytes(path.read_bytes().replace(b"b" * 50, b"b"))
-    assert [(one.left, one.reason) for one in replay(pipeline, "shop.orders")] == [(0, ""), (0, "")]
+    assert [(replay_result.left, replay_result.reason) for replay_result in replay(pipeline, "shop.orders")] == [
+        (0, ""),
+        (0, ""),
+    ]
     assert states(lake) == [
         (1, "a", 10, 11),
         (1, "b", 11, 12),

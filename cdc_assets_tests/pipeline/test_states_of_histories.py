@@ -30,7 +30,7 @@ def faults(feed: Feed, source: Source, publication: Publication) -> Iterator[str
             yield f"{life} is {tables[life].state}: {tables[life].reason}"
     for table in states_of(feed.lake):
         if table.life not in stopped:
-            yield from (f"{table.life}: {one}" for one in differences(source, table, publication.shown))
+            yield from (f"{table.life}: {difference}" for difference in differences(source, table, publication.shown))
 
 
 def check_states(

@@ -54,20 +54,20 @@ class Shop:
         return self
 
     def pipeline(self, *kinds: str, **rule: Any) -> Pipeline:
-        history = {"shop.*": {"kinds": [one for one in kinds if one], "mirror": "" in kinds, **rule}}
+        history = {"shop.*": {"kinds": [kind for kind in kinds if kind], "mirror": "" in kinds, **rule}}
         settings = self.feed.settings(history=history if any(kinds) else {}, **self.more)
         return Pipeline(settings, settings.open_source(), self.lake, self.ledger)
 
     def apply(self, checkpoint: int, *kinds: str, **rule: Any) -> Outcome:
         self.feed.publish(FIRST + checkpoint)
         self.outcome = self.pipeline(*kinds, **rule).apply("test")
-        assert {str(one.life): one.reason for one in self.outcome.tables if one.reason} == {}
+        assert {str(table.life): table.reason for table in self.outcome.tables if table.reason} == {}
         return self.outcome
 
     def table(self, kind: str, born: str = "orders") -> TableOutcome:
         assert self.outcome is not None
-        (found,) = (t for t in self.outcome.tables if t.life.kind == kind and t.life.born_as.table == born)
-        return found
+        (table,) = (t for t in self.outcome.tables if t.life.kind == kind and t.life.born_as.table == born)
+        return table
 
     def began(self) -> dict[str, str]:
         """The tables that are said to begin late, and from when on."""
@@ -104,7 +104,7 @@ NEWS = [("U", 31, 2, "d"), ("I", 32, 3, "e")]
 
 def others(kind: str) -> list[str]:
     """The kinds that stand before another one is switched on."""
-    return [one for one in KINDS if one != kind]
+    return [other_kind for other_kind in KINDS if other_kind != kind]
 
 
 def begins_late(shop: Shop, kind: str, at: int = 20) -> None:
@@ -114,7 +114,7 @@ def begins_late(shop: Shop, kind: str, at: int = 20) -> None:
     gap = shop.table(kind).gap
     assert (gap is not None and gap.filling.lack is Lack.LATE) == (not kind)
     assert kind or f"it begins at {FIRST + at}, where its history tables stood" in shop.table(kind).incomplete
-    assert [str(one.life) for one in shop.outcome.tables if one.life.kind != kind and one.gap] == []  # type: ignore[union-attr]
+    assert [str(table.life) for table in shop.outcome.tables if table.life.kind != kind and table.gap] == []  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -196,7 +196,7 @@ def test_rows_from_before_a_dump_are_not_needed_while_it_is_there(tmp_path: Path
         (shop.feed.bucket / f"shop/orders/{FIRST}/CDC{number:020d}.csv").unlink()
     if not restored:
         dump = tmp_path / "dump15"
-        for file in [one for one in dump.rglob("*") if one.is_file()]:
+        for file in [path for path in dump.rglob("*") if path.is_file()]:
             file.unlink()
         shop.more["initial"] = {"start_ts": FIRST}
     shop.rows(NEWS)
@@ -240,7 +240,7 @@ def test_a_mirror_that_began_late_is_complete_by_a_rebuild_from_a_newer_dump(tmp
     assert shop.apply(80, *KINDS).complete
     assert shop.have("") == [(1, "g"), (3, "e")]
     assert (shop.began(), fold_differences(shop.lake)) == ({}, [])
-    assert [one for one in shop.have("scd2") if one[3] is None] == [(1, "g", 61, None), (3, "e", 32, None)]
+    assert [state for state in shop.have("scd2") if state[3] is None] == [(1, "g", 61, None), (3, "e", 32, None)]
     assert len(shop.have("scd2")) == len(WHOLE["scd2"]) + 1
 
 
@@ -283,7 +283,7 @@ def test_a_truncate_makes_a_late_mirror_complete_and_a_log_does_not_ask_it_for_r
     rows = shop.lake.read(TableId("shop", "orders__log")).to_pylist()
     of_ddl = [(row["_change_type"], row["id"]) for row in rows if row["_cdc_position"] == FIRST + 45]
     assert of_ddl == [("TRUNCATE", None)]
-    assert [one[0] for one in shop.have("scd2") if one[3] is None] == [7]
+    assert [state[0] for state in shop.have("scd2") if state[3] is None] == [7]
     assert fold_differences(shop.lake) == []
 
 
@@ -291,7 +291,7 @@ def test_a_late_mirror_is_dropped_with_the_others(tmp_path: Path) -> None:
     shop = late_mirror(tmp_path, "scd2")
     shop.feed.ddl("shop.orders", FIRST + 45, "DROP TABLE `orders`", 4, columns=False)
     outcome = shop.apply(50, "", "scd2")
-    assert [one.name and str(one.name) for one in outcome.tables] == ["shop.orders", "shop.orders__scd2"]
+    assert [table.name and str(table.name) for table in outcome.tables] == ["shop.orders", "shop.orders__scd2"]
     assert all(table.name is None for table in shop.lake.tables.values())
     assert all(table.gap is None for table in outcome.tables)
 
@@ -321,7 +321,7 @@ def test_a_mirror_has_the_name_of_now_from_its_beginning(tmp_path: Path, gone: b
         settings = shop.feed.settings(history=history)
         pipeline = Pipeline(settings, settings.open_source(), shop.lake, shop.ledger)
         shop.outcome = pipeline.apply("test", None if stop is None else lambda plan: plan.steps[:stop])
-        return {str(one.life): one.reason for one in shop.outcome.tables if one.reason}
+        return {str(table.life): table.reason for table in shop.outcome.tables if table.reason}
 
     assert apply(30, states) == {}
     if gone:
@@ -371,11 +371,11 @@ def test_an_exchange_takes_no_rows_of_a_mirror_that_has_not_all_of_them(tmp_path
     assert reasons(35, mirror=False) == {""}
     for file in (feed.bucket / "shop/x").rglob("*.csv"):
         file.unlink()
-    found = reasons(45)
+    hold_reasons = reasons(45)
     if beside == "log":
-        assert all("whose mirror begins later than its rows" in reason for reason in found)
+        assert all("whose mirror begins later than its rows" in reason for reason in hold_reasons)
         return
-    assert found == {""}
+    assert hold_reasons == {""}
     assert sorted(row["id"] for row in lake.read(TableId("shop", "p")).to_pylist()) == [2, 3]
     log = lake.read(TableId("shop", "p__log")).to_pylist()
     assert [row["id"] for row in log if row["_cdc_position"] == FIRST + 40] == [1, 3]

@@ -42,12 +42,12 @@ def rows(*numbers: int) -> Rows:
 def written(source: Source, rendering: str) -> list[Publication]:
     """The bucket after every event of the source."""
     writer = Writer(Style(rendering, new=True, table_ids=True), lambda below: 0)
-    found = []
+    publications = []
     for event in source.log:
         writer.write(event)
         writer.flush()
-        found.append(Publication(event.ts, event.ts, dict(writer.files)))
-    return found
+        publications.append(Publication(event.ts, event.ts, dict(writer.files)))
+    return publications
 
 
 def shared(publication: Publication) -> list[str]:

@@ -44,8 +44,8 @@ class Joined:
         return Pipeline(settings, settings.open_source(), self.lake, Ledger("sqlite://")).apply("test")
 
     def rows(self, name: str) -> list[tuple[object, ...]]:
-        found = self.lake.read(TableId("s", name)).drop_columns(["_cdc_commit_ts"]).to_pylist()
-        return sorted(tuple(row.values()) for row in found)
+        lake_rows = self.lake.read(TableId("s", name)).drop_columns(["_cdc_commit_ts"]).to_pylist()
+        return sorted(tuple(row.values()) for row in lake_rows)
 
 
 @pytest.fixture

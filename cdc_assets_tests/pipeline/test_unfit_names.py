@@ -19,7 +19,7 @@ def test_a_name_that_no_catalog_takes_holds_its_table_alone(database: str, table
                  mysqlType=None)  # fmt: skip
     data = canal("INSERT", 120, database=database, table=table, data=[{"id": "1", "v": "2"}])
     log.send(0, ddl(100), made, row(120, 1, 7), data, mark(150))
-    states = {one.name.table: (one.state, one.reason) for one in feed.apply().tables}
+    states = {table.name.table: (table.state, table.reason) for table in feed.apply().tables}
     assert states["t"] == (State.APPLIED, "")
     state, reason = states[table]
     assert state is State.HELD

@@ -66,7 +66,7 @@ class ZonedFeed(LittleFeed):
             "ColumnNullable": "false" if key else "true",
             "ColumnIsPk": str(key).lower(),
         }
-        rest = [{"ColumnName": one, "ColumnType": type_, **TYPES[type_]} for one, type_ in columns]
+        rest = [{"ColumnName": name, "ColumnType": type_, **TYPES[type_]} for name, type_ in columns]
         words = ["`id` INT NOT NULL PRIMARY KEY" if key else "`id` INT", *(f"`{a}` {_sql(b)}" for a, b in columns)]
         query = query or f"CREATE TABLE `{table}` ({','.join(words)})"
         write_schema(self.bucket, document(schema, table, at, Query=query, Type=kind, TableColumns=[head, *rest]))
@@ -119,10 +119,10 @@ def _one(outcome: Outcome, name: str = "shop.t") -> TableOutcome:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    found = Site(tmp_path)
-    found.feed.table("shop.t", [("a", "TIMESTAMP")])
-    found.feed.lines("shop.t", [("I", FIRST + 5, ["1", f'"{NOON}"'])])
-    return found
+    made_site = Site(tmp_path)
+    made_site.feed.table("shop.t", [("a", "TIMESTAMP")])
+    made_site.feed.lines("shop.t", [("I", FIRST + 5, ["1", f'"{NOON}"'])])
+    return made_site
 
 
 def _second(site: Site, at: int = FIRST + 15, key: int = 2) -> None:
@@ -478,10 +478,14 @@ def test_the_zone_of_a_dump_does_not_matter_to_moments_that_its_files_have_as_in
 
 def _went_on(feed: TopicFeed, **given: Any) -> TopicFeed:
     """Return the feed with other settings, as another run opens it."""
-    found = TopicFeed(ChangefeedSettings(**{**feed.settings.model_dump(), "sink_uri": feed.settings.sink_uri, **given}),
-                      feed.log, feed.recorded, feed.store)  # fmt: skip
-    found.lake, found.ledger = feed.lake, feed.ledger
-    return found
+    next_feed = TopicFeed(
+        ChangefeedSettings(**{**feed.settings.model_dump(), "sink_uri": feed.settings.sink_uri, **given}),
+        feed.log,
+        feed.recorded,
+        feed.store,
+    )
+    next_feed.lake, next_feed.ledger = feed.lake, feed.ledger
+    return next_feed
 
 
 ALL_TYPES = {topic.name: topic for topic in topics(*PROTOCOLS) if topic.case.name == "A_all_types"}
@@ -506,7 +510,7 @@ def test_a_zone_matters_to_the_protocols_that_do_not_write_it(protocol: str, sta
     )
 
 
-MARIADB = [one for one in recordings() if not one.postgres]
+MARIADB = [recording for recording in recordings() if not recording.postgres]
 ALWAYS = ("default", "iso3")
 """A connector whose messages have schema blocks, and one whose messages have none."""
 MOMENTS = {"DATE", "DATETIME", "TIME"}
@@ -514,7 +518,10 @@ MOMENTS = {"DATE", "DATETIME", "TIME"}
 
 @pytest.mark.parametrize(
     "recording",
-    [pytest.param(one, marks=() if one.variant in ALWAYS else pytest.mark.soak, id=str(one)) for one in MARIADB],
+    [
+        pytest.param(recording, marks=() if recording.variant in ALWAYS else pytest.mark.soak, id=str(recording))
+        for recording in MARIADB
+    ],
 )
 def test_modes_of_a_connector_matter_where_messages_have_no_schema_block(recording: Recording) -> None:
     feed = recording.feed()

@@ -285,7 +285,7 @@ def commands(table: TableOutcome) -> list[str]:
     """The commands that a hold offers, in its ways and in its reason."""
     text = [way.partition(": cdc-assets ")[2] for way in table.ways if ": cdc-assets " in way]
     text += re.findall(r"cdc-assets ((?:rebuild|release) [^\s,;)]+)", table.reason)
-    return [f"cdc-assets {one.rstrip('.')}" for one in text]
+    return [f"cdc-assets {line.rstrip('.')}" for line in text]
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -124,10 +124,10 @@ def test_windows_side_by_side_keep_every_tables_order_and_that_of_ddl(drawn: lis
             assert step not in work.began, "a window of a table on hold"
         elif isinstance(step, ApplyRows) and place < stops:
             between = steps[work.began[step] : place]
-            assert all(isinstance(one, (ApplyRows, HoldTable)) for one in between), "a window before a DDL"
+            assert all(isinstance(step, (ApplyRows, HoldTable)) for step in between), "a window before a DDL"
     for table in {step.life for step in steps}:
-        mine = [step.at for step in work.done if step.life == table]
-        assert mine == sorted(mine)
+        positions = [step.at for step in work.done if step.life == table]
+        assert positions == sorted(positions)
 
 
 def test_windows_of_two_tables_are_carried_out_at_the_same_time() -> None:
@@ -242,10 +242,12 @@ def test_a_window_that_fails_stops_its_table_while_those_beside_it_go_on(
     pipeline = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://"))
     pipeline.planner.plan()
     outcome = pipeline.apply("run")
-    assert [(one.name.table, one.reason) for one in outcome.tables if one.error is not None] == [
+    assert [(table.name.table, table.reason) for table in outcome.tables if table.error is not None] == [
         (table, str(lake.error))
     ]
-    assert [one.changes for one in outcome.tables] == [int(one.name.table != table) for one in outcome.tables]
+    assert [table.changes for table in outcome.tables] == [
+        int(table_outcome.name.table != table) for table_outcome in outcome.tables
+    ]
     lake.commit = MemoryLake.commit.__get__(lake)  # type: ignore[method-assign]
     assert pipeline.apply("again").complete
     assert all(held.rows.num_rows == 1 for held in lake.tables.values())
@@ -296,8 +298,8 @@ def test_a_run_that_gives_way_begins_no_more_windows_and_leaves_the_rest_to_the_
     )
     outcome = pipeline.apply("run", hooks=hooks)
     assert len(begun) - begun_by_then[-1] <= 4, "windows were begun after it gave way"
-    assert [one.error for one in outcome.tables if one.error is not None] == []
-    through = {one.life for one in outcome.tables if one.through == outcome.checkpoint}
+    assert [table.error for table in outcome.tables if table.error is not None] == []
+    through = {table.life for table in outcome.tables if table.through == outcome.checkpoint}
     assert through == {life for life, held in lake.tables.items() if held.rows.num_rows} == set(logged)
     assert 0 < len(through) < 30
     lake.commit = MemoryLake.commit.__get__(lake)  # type: ignore[method-assign]

@@ -32,8 +32,8 @@ def brought(table: TableId = A, at: int = S, text: str = TEXT, files: int = 1, u
         DumpFile(f"s.{table.table}.{number}.csv", table, "csv", "", str(number), 10, "e") for number in range(files)
     )
     data = [
-        DataFile(f"{uri}/{one.path}", root, at, uri, n, 10, "e", piece=DumpSplit(one, 0, 10))
-        for n, one in enumerate(pieces)
+        DataFile(f"{uri}/{piece.path}", root, at, uri, n, 10, "e", piece=DumpSplit(piece, 0, 10))
+        for n, piece in enumerate(pieces)
     ]
     return Import(base, created(query), root, tuple(data))
 
@@ -50,9 +50,9 @@ def planned(
     bases: Mapping[Life, Base | None] | None = None,
     releases: Releases | None = None,
 ) -> Plan:
-    schemas = tuple(one for one in inputs if isinstance(one, SchemaFile))
-    data = tuple(one for one in inputs if isinstance(one, DataFile))
-    imports = tuple(one for one in inputs if isinstance(one, Import))
+    schemas = tuple(entry for entry in inputs if isinstance(entry, SchemaFile))
+    data = tuple(entry for entry in inputs if isinstance(entry, DataFile))
+    imports = tuple(entry for entry in inputs if isinstance(entry, Import))
     listing, rules = Listing(checkpoint, schemas, data, imports=imports), TableRules(Rules(releases=releases or {}))
     return plan(listing, applied or {}, rules, FeedFacts(begun=begun), Beginnings(bases or {}))
 
@@ -65,8 +65,8 @@ def windows(steps: tuple[Step, ...]) -> list[tuple[int, int, bool]]:
     return [(step.lo, step.hi, step.is_import) for step in steps if isinstance(step, ApplyRows)]
 
 
-def on(one: Import, tso: int, name: TableId | None, phase: Phase = Phase.ROWS) -> AppliedState:
-    return AppliedState(Progress(tso, phase), one.base.at, name, base=one.base)
+def on(base_import: Import, tso: int, name: TableId | None, phase: Phase = Phase.ROWS) -> AppliedState:
+    return AppliedState(Progress(tso, phase), base_import.base.at, name, base=base_import.base)
 
 
 # --- birth ------------------------------------------------------------------------------------------------------------
@@ -89,10 +89,10 @@ def test_a_table_that_the_feed_never_mentions_is_brought_all_the_same() -> None:
 
 
 def test_an_import_of_more_than_one_run_reads_has_a_run_of_its_own() -> None:
-    found = due(planned(200, brought(A, files=3), brought(B), brought(C)))
-    made = batches(found, lambda _: 1, tables=9, file_bytes=20, everything=True)
-    assert [sorted(str(life.born_as) for life in one.lives) for one in made] == [["s.a"], ["s.b", "s.c"]]
-    assert not any(one.everything for one in made if len(one.lives) == 1)
+    dues = due(planned(200, brought(A, files=3), brought(B), brought(C)))
+    made = batches(dues, lambda _: 1, tables=9, file_bytes=20, everything=True)
+    assert [sorted(str(life.born_as) for life in batch.lives) for batch in made] == [["s.a"], ["s.b", "s.c"]]
+    assert not any(batch.everything for batch in made if len(batch.lives) == 1)
 
 
 def test_an_empty_table_is_past_the_rows_of_the_dump_at_once() -> None:
@@ -230,11 +230,11 @@ def test_rows_that_go_by_a_column_without_values_are_held() -> None:
         "CREATE TABLE `{}` (`id` INT NOT NULL,`g` INT GENERATED ALWAYS AS (length(`id`)) STORED) "
         "PARTITION BY RANGE (`g`) (PARTITION p0 VALUES LESS THAN (5),PARTITION p1 VALUES LESS THAN MAXVALUE)"
     )
-    one = replace(brought(text=text), made_null={"g": "it is not evaluated"})
+    base_import = replace(brought(text=text), made_null={"g": "it is not evaluated"})
     drop = schema_file(
         A, 140, "ALTER TABLE `a` DROP PARTITION p0", 20, (replace(ID, is_pk=False), replace(W, name="g"))
     )
-    held = planned(200, one, drop).steps[-1]
+    held = planned(200, base_import, drop).steps[-1]
     assert isinstance(held, HoldTable)
     assert 'the column "g", which is NULL in the rows from the dump (it is not evaluated)' in held.reason
 
@@ -244,7 +244,7 @@ def test_rows_without_values_that_came_by_exchange_hold_what_goes_by_these() -> 
     columns = (replace(ID, is_pk=False), g)
     text = "CREATE TABLE `{}` (`id` INT NOT NULL,`g` INT GENERATED ALWAYS AS (length(`id`)) STORED)"
     parts = " PARTITION BY RANGE (`{}`) (PARTITION p0 VALUES LESS THAN (5),PARTITION p1 VALUES LESS THAN MAXVALUE)"
-    one = replace(brought(text=text), made_null={"g": "it is not evaluated"})
+    base_import = replace(brought(text=text), made_null={"g": "it is not evaluated"})
     made = schema_file(B, 110, text.format("b") + parts.format("id"), 3, columns)
     exchanged = schema_file(B, 120, "ALTER TABLE `b` EXCHANGE PARTITION p0 WITH TABLE `a`", 42, columns)
     parted = [
@@ -253,12 +253,12 @@ def test_rows_without_values_that_came_by_exchange_hold_what_goes_by_these() -> 
     dropped = [
         schema_file(table, 140, f"ALTER TABLE `{table.table}` DROP PARTITION p0", 20, columns) for table in (A, B)
     ]
-    history = planned(200, one, made, exchanged, *parted, *dropped).history
-    found = {table.name: table.events[-1] for table in history.lives.values()}
-    held = found[B]
+    history = planned(200, base_import, made, exchanged, *parted, *dropped).history
+    events_by_name = {table.name: table.events[-1] for table in history.lives.values()}
+    held = events_by_name[B]
     assert isinstance(held, Held)
     assert 'the column "g", which is NULL in the rows from the dump (it is not evaluated)' in held.reason
-    assert isinstance(found[A], Changed)
+    assert isinstance(events_by_name[A], Changed)
 
 
 # --- when the feed began ----------------------------------------------------------------------------------------------
@@ -303,8 +303,8 @@ def test_an_import_waits_until_the_feed_has_come_so_far() -> None:
 
 
 def test_the_newest_dump_that_has_the_table_counts() -> None:
-    one, other, late = brought(A, 60, uri="/one"), brought(A, 90, uri="/two"), brought(A, 300, uri="/three")
-    steps = planned(200, other, one, late, brought(B, 60)).steps
+    base_import, other, late = brought(A, 60, uri="/one"), brought(A, 90, uri="/two"), brought(A, 300, uri="/three")
+    steps = planned(200, other, base_import, late, brought(B, 60)).steps
     assert [(step.life, step.hi) for step in steps if isinstance(step, ApplyRows)] == [
         (Life(B, 60), 60),
         (Life(A, 90), 90),

@@ -88,10 +88,10 @@ def twenty(directory: Path) -> tuple[LittleFeed, dict[str, dict[int, str]]]:
 
 
 def contents(lake: MemoryLake) -> dict[str, dict[int, str]]:
-    found = {}
+    rows_by_table = {}
     for name in lake.names():
-        found[str(name)] = {row["id"]: row["v"] for row in lake.read(name).to_pylist()}
-    return found
+        rows_by_table[str(name)] = {row["id"]: row["v"] for row in lake.read(name).to_pylist()}
+    return rows_by_table
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.soak)])

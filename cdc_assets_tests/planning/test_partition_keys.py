@@ -21,9 +21,9 @@ def test_a_key_is_read_back_as_it_was(schema: str, table: str, version: int) -> 
 
 
 @given(names, names, versions, versions)
-def test_keys_of_one_table_sort_like_their_versions(schema: str, table: str, one: int, other: int) -> None:
-    first, second = (format_partition_key(PartitionKey(TableId(schema, table), v)) for v in (one, other))
-    assert (first < second) == (one < other)
+def test_keys_of_one_table_sort_like_their_versions(schema: str, table: str, version: int, other: int) -> None:
+    first, second = (format_partition_key(PartitionKey(TableId(schema, table), v)) for v in (version, other))
+    assert (first < second) == (version < other)
 
 
 @given(names, names, versions)

@@ -49,11 +49,11 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _changed(one: Decoded, other: Decoded, schema: TableSchema) -> Iterator[str]:
+def _changed(decoded_rows: Decoded, other: Decoded, schema: TableSchema) -> Iterator[str]:
     """Columns of which a record has another value: a record that is refused instead is seen."""
     for column in schema.stored:
-        if column.name in one.changes.column_names and column.name in other.changes.column_names:
-            before, after = one.changes.column(column.name), other.changes.column(column.name)
+        if column.name in decoded_rows.changes.column_names and column.name in other.changes.column_names:
+            before, after = decoded_rows.changes.column(column.name), other.changes.column(column.name)
             if len(before) == len(after) and not before.combine_chunks().equals(after.combine_chunks()):
                 yield column.name
 
@@ -69,12 +69,14 @@ def test_a_setting_decides_the_values_of_messages_that_it_is_said_to_decide(topi
                 for value in OTHERS[name]:
                     other = wire.having({name: value})
                     try:
-                        found = codec.decode(topic.rows[file.path], file.path, table, schema, other)
+                        decoded_rows = codec.decode(topic.rows[file.path], file.path, table, schema, other)
                     except CdcError:
                         continue  # that is seen
-                    said = set(read_otherwise(other, deciding(wire, schema.stored), schema.stored).get(name, ()))
-                    assert set(_changed(plain, found, schema)) <= said
-                    seen |= bool(said)
+                    doubtful_columns = set(
+                        read_otherwise(other, deciding(wire, schema.stored), schema.stored).get(name, ())
+                    )
+                    assert set(_changed(plain, decoded_rows, schema)) <= doubtful_columns
+                    seen |= bool(doubtful_columns)
     assert seen == bool({"tz", "content-compatible"} & deciding(wire, _every_type()).keys())
 
 
@@ -92,12 +94,12 @@ def test_a_setting_decides_the_values_of_files_that_it_is_said_to_decide(config:
                 for value in OTHERS[name]:
                     other = wire.having({name: value})
                     try:
-                        found = decode(other, data, file.path, table, schema)
+                        decoded_rows = decode(other, data, file.path, table, schema)
                     except CdcError:
                         continue
-                    changed = set(_changed(plain, found, schema))
-                    said = read_otherwise(other, deciding(wire, schema.stored), schema.stored).get(name, ())
-                    assert changed <= set(said)
+                    changed = set(_changed(plain, decoded_rows, schema))
+                    doubtful_columns = read_otherwise(other, deciding(wire, schema.stored), schema.stored).get(name, ())
+                    assert changed <= set(doubtful_columns)
                     zoned |= name == "tz" and bool(changed)
     assert zoned
 
@@ -108,7 +110,9 @@ def _every_type() -> list[Column]:
 
 @pytest.mark.parametrize("wire", [CsvOptions(), CanalJsonOptions()])
 def test_settings_come_back_as_they_were(wire: SinkWire) -> None:
-    others = {name: next(one for one in OTHERS[name] if one != value) for name, value in wire.settings.items()}
+    others = {
+        name: next(setting for setting in OTHERS[name] if setting != value) for name, value in wire.settings.items()
+    }
     assert wire.having(others).settings == others
     assert wire.having(others).having(wire.settings).settings == wire.settings
     assert wire.having({"no such": "x"}) == wire
@@ -146,8 +150,8 @@ def test_every_type_says_what_every_mode_makes_of_it(mode: tuple[str, str]) -> N
 def test_a_mode_of_moments_matters_where_they_are_written_otherwise(
     column: Column, then: str, now: str, differs: bool
 ) -> None:
-    found = read_otherwise(_connector(time_precision_mode=now), {"time.precision.mode": then}, [column])
-    assert found == ({"time.precision.mode": ("c",)} if differs else {})
+    differences = read_otherwise(_connector(time_precision_mode=now), {"time.precision.mode": then}, [column])
+    assert differences == ({"time.precision.mode": ("c",)} if differs else {})
 
 
 @pytest.mark.parametrize(
@@ -155,8 +159,10 @@ def test_a_mode_of_moments_matters_where_they_are_written_otherwise(
     [("DECIMAL", "", "precise", False), ("DECIMAL", "precise", "string", True), (DECIMAL, "double", "string", False)],
 )
 def test_a_mode_of_decimals_matters_where_bytes_become_digits(type_: str, then: str, now: str, differs: bool) -> None:
-    found = read_otherwise(_connector(decimal_handling_mode=now), {"decimal.handling.mode": then}, [Column("c", type_)])
-    assert bool(found) is differs
+    differences = read_otherwise(
+        _connector(decimal_handling_mode=now), {"decimal.handling.mode": then}, [Column("c", type_)]
+    )
+    assert bool(differences) is differs
 
 
 def test_a_connector_keeps_what_is_no_setting_of_values() -> None:
@@ -168,7 +174,7 @@ def test_a_connector_keeps_what_is_no_setting_of_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "equal"),
+    ("zone", "other", "equal"),
     [
         ("UTC", "Etc/UTC", True),
         ("UTC", "+00:00", True),
@@ -179,9 +185,9 @@ def test_a_connector_keeps_what_is_no_setting_of_values() -> None:
         ("UTC", "No/Where", False),
     ],
 )
-def test_zones_are_equal_by_their_rules(one: str, other: str, equal: bool) -> None:
-    assert (Zone(one) == Zone(other)) is equal
-    assert (Zone(other) == Zone(one)) is equal
+def test_zones_are_equal_by_their_rules(zone: str, other: str, equal: bool) -> None:
+    assert (Zone(zone) == Zone(other)) is equal
+    assert (Zone(other) == Zone(zone)) is equal
 
 
 def test_blocks_of_messages_state_what_settings_would_decide() -> None:
@@ -204,9 +210,9 @@ def test_blocks_of_messages_state_what_settings_would_decide() -> None:
                 "ordinals": pa.array([[0]], pa.list_(pa.int32())),
             }
         )
-        found = codec.decode(rows, "p", TableId("d", "t"), schema, wire)
-        assert not found.rejects
-        assert ("time.precision.mode" in found.stated) is stated
+        decoded_rows = codec.decode(rows, "p", TableId("d", "t"), schema, wire)
+        assert not decoded_rows.rejects
+        assert ("time.precision.mode" in decoded_rows.stated) is stated
 
 
 # --- from which position on a setting counts --------------------------------------------------------------------------
@@ -216,7 +222,7 @@ LIFE = Life(TABLE, 10)
 ZONED = TableSchema((Column("id", "INT", is_pk=True), Column("t", "TIMESTAMP")), ("id",))
 ZONES = st.sampled_from(["UTC", "Asia/Tokyo", "Europe/Berlin"])
 STATEMENTS = st.dictionaries(st.integers(20, 60), ZONES, max_size=4).map(
-    lambda said: tuple(SettingsChange("s.a", since, {"tz": zone}) for since, zone in sorted(said.items()))
+    lambda zones: tuple(SettingsChange("s.a", since, {"tz": zone}) for since, zone in sorted(zones.items()))
 )
 
 
@@ -237,9 +243,9 @@ def read_with(recipes: Recipes, ends: Iterable[int]) -> AppliedState:
 
 @given(STATEMENTS, ZONES, st.sets(st.integers(10, 70), min_size=1, max_size=5))
 def test_a_recipe_says_with_which_setting_the_rows_of_each_position_were_read(
-    said: tuple[SettingsChange, ...], present: str, ends: set[int]
+    changes: tuple[SettingsChange, ...], present: str, ends: set[int]
 ) -> None:
-    recipes = Recipes(CsvOptions(timezone=present), said)
+    recipes = Recipes(CsvOptions(timezone=present), changes)
     state = read_with(recipes, ends)
     zone = state.recipe.settings["tz"]
     for position in range(11, max(ends) + 1):
@@ -251,28 +257,28 @@ def test_a_recipe_says_with_which_setting_the_rows_of_each_position_were_read(
 
 @given(STATEMENTS, ZONES, ZONES, st.sets(st.integers(10, 70), min_size=1, max_size=5))
 def test_another_setting_counts_from_a_position_on_once_a_person_says_so(
-    said: tuple[SettingsChange, ...], present: str, other: str, ends: set[int]
+    changes: tuple[SettingsChange, ...], present: str, other: str, ends: set[int]
 ) -> None:
-    state, through = read_with(Recipes(CsvOptions(timezone=present), said), ends), max(ends)
-    said = tuple(change for change in said if change.since <= through)
+    state, through = read_with(Recipes(CsvOptions(timezone=present), changes), ends), max(ends)
+    changes = tuple(change for change in changes if change.since <= through)
     then = state.recipe.settings["tz"].value
-    changed = Recipes(CsvOptions(timezone=other), said)
-    found = changed.difference(zoned_table(), state)
-    assert found == ({"tz": Difference(then, other, ("t",), from_here_on=True)} if then != other else {})
-    released = replace(changed, changes=(*said, SettingsChange("s.a", through + 1, {"tz": then})))
+    changed = Recipes(CsvOptions(timezone=other), changes)
+    differences = changed.difference(zoned_table(), state)
+    assert differences == ({"tz": Difference(then, other, ("t",), from_here_on=True)} if then != other else {})
+    released = replace(changed, changes=(*changes, SettingsChange("s.a", through + 1, {"tz": then})))
     assert released.difference(zoned_table(), state) == {}
     assert {released.zone(LIFE, through), released.zone(LIFE, through + 1)} == {then, other}
 
 
 @given(STATEMENTS.filter(bool), ZONES, st.data())
 def test_a_statement_by_which_rows_were_read_cannot_be_taken_back(
-    said: tuple[SettingsChange, ...], present: str, data: st.DataObject
+    changes: tuple[SettingsChange, ...], present: str, data: st.DataObject
 ) -> None:
-    wire, gone = CsvOptions(timezone=present), data.draw(st.sampled_from(said))
-    state = read_with(Recipes(wire, said), [70])
-    left = Recipes(wire, tuple(change for change in said if change != gone))
-    found = left.difference(zoned_table(), state)[f"tz before {gone.since}"]
-    assert (found.then, found.from_here_on) == (gone.before["tz"], False)
+    wire, gone = CsvOptions(timezone=present), data.draw(st.sampled_from(changes))
+    state = read_with(Recipes(wire, changes), [70])
+    left = Recipes(wire, tuple(change for change in changes if change != gone))
+    difference = left.difference(zoned_table(), state)[f"tz before {gone.since}"]
+    assert (difference.then, difference.from_here_on) == (gone.before["tz"], False)
 
 
 def test_a_setting_of_a_column_that_is_gone_holds_no_table() -> None:

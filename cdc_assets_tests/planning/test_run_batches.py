@@ -47,8 +47,8 @@ def planned(checkpoint: int, *files: SchemaFile | DataFile, applied: dict[Life, 
 def test_a_table_with_new_rows_is_due_and_one_without_is_not() -> None:
     files = (create(A, 10), create(B, 10), data_file(A, 10))
     applied = {**at(50), OTHER: AppliedState(Progress(50, Phase.ROWS), 10, B)}
-    (one,) = due(planned(80, *files, applied=applied))
-    assert (one.lives, one.since, one.file_bytes) == ((LIFE,), 50, 100)
+    (due_work,) = due(planned(80, *files, applied=applied))
+    assert (due_work.lives, due_work.since, due_work.file_bytes) == ((LIFE,), 50, 100)
 
 
 def test_a_reported_hold_is_not_due_and_an_unreported_one_is_once() -> None:
@@ -56,7 +56,7 @@ def test_a_reported_hold_is_not_due_and_an_unreported_one_is_once() -> None:
     (step,) = held.steps
     assert isinstance(step, HoldTable)
     assert due(held, reported={str(LIFE): step.reason}) == ()
-    assert [one.lives for one in due(held, reported={str(LIFE): "another reason"})] == [(LIFE,)]
+    assert [due_work.lives for due_work in due(held, reported={str(LIFE): "another reason"})] == [(LIFE,)]
 
 
 def test_the_mark_stays_while_only_the_checkpoint_moves_and_changes_when_the_table_does() -> None:
@@ -81,14 +81,14 @@ def test_tables_that_exchange_names_are_one_family() -> None:
         schema_file(B, 62, "RENAME TABLE `s`.`c` TO `s`.`b`", 14),
     ]
     history = read_history((create(A, 10), create(B, 10), create(TableId("s", "d"), 10), *swap))
-    found = families(history)
-    assert found[LIFE] == found[OTHER] == (LIFE, OTHER)
-    assert found[Life(TableId("s", "d"), 10)] == (Life(TableId("s", "d"), 10),)
+    families_by_life = families(history)
+    assert families_by_life[LIFE] == families_by_life[OTHER] == (LIFE, OTHER)
+    assert families_by_life[Life(TableId("s", "d"), 10)] == (Life(TableId("s", "d"), 10),)
 
 
 def test_a_family_is_due_together() -> None:
     files = (create(A, 10), RENAME, create(A, 70), data_file(A, 10), data_file(A, 70))
-    assert [one.lives for one in due(planned(80, *files))] == [(LIFE, Life(A, 70))]
+    assert [due_work.lives for due_work in due(planned(80, *files))] == [(LIFE, Life(A, 70))]
 
 
 # --- asking again -----------------------------------------------------------------------------------------------------
@@ -100,16 +100,16 @@ def test_a_rest_doubles_up_to_its_bound() -> None:
 
 
 def test_what_was_asked_for_in_vain_rests_and_then_is_asked_for_again() -> None:
-    asked = [Attempt(1000, 2, ("a", "b"))]
-    assert backoff(asked, 1119, 60, 600) == {"a": 1120, "b": 1120}
-    assert backoff(asked, 1120, 60, 600) == {}
+    attempts = [Attempt(1000, 2, ("a", "b"))]
+    assert backoff(attempts, 1119, 60, 600) == {"a": 1120, "b": 1120}
+    assert backoff(attempts, 1120, 60, 600) == {}
 
 
 def test_a_mark_that_is_not_due_any_more_is_forgotten() -> None:
-    one, two = Due((LIFE,), "a", 1, 0), Due((OTHER,), "b", 1, 0)
-    asked = [Attempt(5, 1, ("a", "b", "gone"))]
-    assert open_attempts(asked, [one, two], ["b"]) == (Attempt(5, 1, ("a",)),)
-    assert open_attempts(asked, [], []) == ()
+    due_work, other_work = Due((LIFE,), "a", 1, 0), Due((OTHER,), "b", 1, 0)
+    attempts = [Attempt(5, 1, ("a", "b", "gone"))]
+    assert open_attempts(attempts, [due_work, other_work], ["b"]) == (Attempt(5, 1, ("a",)),)
+    assert open_attempts(attempts, [], []) == ()
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -123,8 +123,10 @@ def dues(sizes: Sequence[int]) -> list[Due]:
 
 def made(sizes: Sequence[int], attempts: Sequence[int] = (), everything: bool = False) -> tuple[RunBatch, ...]:
     known = dues(sizes)
-    attempt = {one.mark: n for one, n in zip(known, attempts, strict=False)}
-    return batches(known, lambda one: attempt.get(one.mark, 1), tables=8, file_bytes=1000, everything=everything)
+    attempt = {due_work.mark: n for due_work, n in zip(known, attempts, strict=False)}
+    return batches(
+        known, lambda due_work: attempt.get(due_work.mark, 1), tables=8, file_bytes=1000, everything=everything
+    )
 
 
 def test_small_tables_share_a_run_and_a_large_one_has_its_own() -> None:
@@ -149,16 +151,18 @@ def test_who_is_behind_for_longest_comes_first() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 12)), max_size=40), st.booleans())
 def test_every_table_is_in_exactly_one_run_and_no_run_is_too_large(sizes: list[tuple[int, int]], all_: bool) -> None:
-    found = made([size for size, _ in sizes], [n for _, n in sizes], all_)
+    run_batches = made([size for size, _ in sizes], [n for _, n in sizes], all_)
     known = dues([size for size, _ in sizes])
-    assert sorted(one.mark for batch in found for one in batch.dues) == sorted(one.mark for one in known)
-    for batch in found:
+    assert sorted(due_work.mark for batch in run_batches for due_work in batch.dues) == sorted(
+        due_work.mark for due_work in known
+    )
+    for batch in run_batches:
         assert len(batch.dues) <= 8
-        assert len(batch.dues) == 1 or sum(one.file_bytes for one in batch.dues) <= 1000
-    assert sum(batch.everything for batch in found) <= 1
+        assert len(batch.dues) == 1 or sum(due_work.file_bytes for due_work in batch.dues) <= 1000
+    assert sum(batch.everything for batch in run_batches) <= 1
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_lives_of_a_batch_are_those_of_its_families(count: int) -> None:
-    known = [replace(one, lives=(*one.lives, OTHER)) for one in dues([1] * count)]
+    known = [replace(due_work, lives=(*due_work.lives, OTHER)) for due_work in dues([1] * count)]
     assert len(RunBatch(tuple(known)).lives) == 2 * count

@@ -62,11 +62,11 @@ def findings(
     listing = Listing(TSO + 1, (schema_file(*(columns or (ID,)), query=query),), files, ignored=ignored or {})
     options = options or written(include_commit_ts=True, date_separator="none")
     history = read_history(listing.schema_files)
-    found: dict[str, list[Finding]] = {}
+    findings_by_rule: dict[str, list[Finding]] = {}
     rules = Rules(keys=dict.fromkeys(keys, ("id",)))
-    for one in conformance(listing, history, options, rules, sample, accept_unordered=accept_unordered):
-        found.setdefault(one.rule, []).append(one)
-    return found
+    for finding in conformance(listing, history, options, rules, sample, accept_unordered=accept_unordered):
+        findings_by_rule.setdefault(finding.rule, []).append(finding)
+    return findings_by_rule
 
 
 def test_a_changefeed_as_it_should_be_has_no_finding() -> None:
@@ -74,14 +74,14 @@ def test_a_changefeed_as_it_should_be_has_no_finding() -> None:
 
 
 def test_keys_of_no_table_are_told_and_those_of_one_are_not() -> None:
-    found = findings(keys=("shop.order", "SHOP.Orders"))
-    assert [one.detail for one in found["unknown-table"]] == ["shop.order"]
+    findings_by_rule = findings(keys=("shop.order", "SHOP.Orders"))
+    assert [finding.detail for finding in findings_by_rule["unknown-table"]] == ["shop.order"]
 
 
 @pytest.mark.parametrize(("accepted", "severity"), [(False, Severity.STOP), (True, Severity.WARNING)])
 def test_rows_without_commit_ts_stop_unless_accepted(accepted: bool, severity: Severity) -> None:
-    found = findings(options=SinkOptions(date_separator="none"), accept_unordered=accepted)["commit-ts"]
-    assert [one.severity for one in found] == [severity]
+    rule_findings = findings(options=SinkOptions(date_separator="none"), accept_unordered=accepted)["commit-ts"]
+    assert [finding.severity for finding in rule_findings] == [severity]
 
 
 NAMES = Column("e", "ENUM")
@@ -114,8 +114,10 @@ NONCLUSTERED = "CREATE TABLE `orders` (`id` BIGINT,PRIMARY KEY (`id`) /*T![clust
 def test_a_risk_is_reported_with_its_table_and_what_it_does(
     rule: str, severity: str, tables: list[str], options: dict[str, Any], columns: list[Column], query: str
 ) -> None:
-    found = findings(*columns, options=written(**options), query=query)[rule]
-    assert [(one.severity.value, one.table) for one in found] == [(severity, table) for table in tables]
+    rule_findings = findings(*columns, options=written(**options), query=query)[rule]
+    assert [(finding.severity.value, finding.table) for finding in rule_findings] == [
+        (severity, table) for table in tables
+    ]
 
 
 @pytest.mark.parametrize(
@@ -137,13 +139,13 @@ def test_no_risk_is_reported_where_there_is_none(
 
 
 def test_a_number_missing_between_files_is_reported() -> None:
-    (found,) = findings(files=(data_file(1), data_file(4)))["missing-files"]
-    assert "shop/orders/100 lacks 2 to 3" in found.text
+    (finding,) = findings(files=(data_file(1), data_file(4)))["missing-files"]
+    assert "shop/orders/100 lacks 2 to 3" in finding.text
 
 
 def test_a_directory_that_begins_above_1_is_reported() -> None:
-    (found,) = findings(files=(data_file(3),))["removed-files"]
-    assert "shop/orders/100 begins with 3" in found.text
+    (finding,) = findings(files=(data_file(3),))["removed-files"]
+    assert "shop/orders/100 begins with 3" in finding.text
 
 
 def test_a_date_level_that_the_settings_do_not_have_is_reported() -> None:
@@ -156,9 +158,9 @@ def test_empty_files_are_reported() -> None:
 
 def test_bytes_that_contradict_the_settings_are_reported_before_anything_is_applied() -> None:
     file = data_file()
-    found = findings(files=(file,), sample={file.path: f'"I";"orders";"shop";{TSO};1\r\n'.encode()})["decoding"]
-    assert [(one.severity, one.table) for one in found] == [(Severity.HOLD, "shop.orders")]
-    assert 'delimiter ","' in found[0].detail
+    rule_findings = findings(files=(file,), sample={file.path: f'"I";"orders";"shop";{TSO};1\r\n'.encode()})["decoding"]
+    assert [(finding.severity, finding.table) for finding in rule_findings] == [(Severity.HOLD, "shop.orders")]
+    assert 'delimiter ","' in rule_findings[0].detail
 
 
 def test_a_head_that_ends_within_a_record_is_no_contradiction() -> None:
@@ -172,8 +174,10 @@ def test_a_head_that_ends_within_a_record_is_no_contradiction() -> None:
 def test_a_zone_in_which_a_row_is_younger_than_its_file_is_reported(zone: str, reported: bool) -> None:
     file = data_file(date="2026-03-30")
     options = written(include_commit_ts=True, timezone=zone)
-    found = findings(options=options, files=(file,), sample={file.path: f'"I","orders","shop",{TSO},1\r\n'.encode()})
-    assert ("zone" in found) is reported
+    findings_by_rule = findings(
+        options=options, files=(file,), sample={file.path: f'"I","orders","shop",{TSO},1\r\n'.encode()}
+    )
+    assert ("zone" in findings_by_rule) is reported
 
 
 def test_only_heads_of_a_few_files_are_read(tmp_path: Path) -> None:
@@ -251,7 +255,7 @@ def test_findings_are_warnings_of_a_run(tmp_path: Path) -> None:
     bucket.toml = bucket.toml.replace("[sink.cloud-storage-config]\n", "")
     bucket.schema(100, CREATE, 3, COLUMNS)
     bucket.data(100, 1, row("I", 110, 1, 5))
-    assert any("file-expiration-days = 3" in one.text for one in bucket.apply(200).warnings)
+    assert any("file-expiration-days = 3" in warning.text for warning in bucket.apply(200).warnings)
 
 
 def test_every_rule_has_a_name_of_its_own() -> None:
@@ -292,10 +296,13 @@ def test_the_fidelity_of_each_column_is_kept_with_its_counts(tmp_path: Path) -> 
     )
     bucket.apply(200)
     bucket.apply(300)
-    report = {one.column: one for one in bucket.ledger.fidelity("default", Life(T, 100))}
-    assert {name: one.grade.value for name, one in report.items()} == {"id": "lossless", "d": "changed"}
+    report = {kept_fidelity.column: kept_fidelity for kept_fidelity in bucket.ledger.fidelity("default", Life(T, 100))}
+    assert {name: kept_fidelity.grade.value for name, kept_fidelity in report.items()} == {
+        "id": "lossless",
+        "d": "changed",
+    }
     assert sum(report["d"].notes.values()) == 2
-    assert json.dumps({name: dict(one.notes) for name, one in report.items()})
+    assert json.dumps({name: dict(kept_fidelity.notes) for name, kept_fidelity in report.items()})
 
 
 @pytest.mark.parametrize(
@@ -316,11 +323,11 @@ def test_an_event_filter_names_the_ddl_that_leave_no_trace(
     hides: dict[str, tuple[str, ...]], named: list[str], untold: list[str]
 ) -> None:
     options = written(**CSV, event_filters=(EventFilter(("shop.*",), **hides),))
-    (found,) = findings(options=options)["event-filters"]
-    assert found.severity is Severity.WARNING
-    assert "shop.*" in found.sentence
-    assert [text for text in named if text not in found.sentence] == []
-    assert [text for text in untold if text in found.sentence] == []
+    (finding,) = findings(options=options)["event-filters"]
+    assert finding.severity is Severity.WARNING
+    assert "shop.*" in finding.sentence
+    assert [text for text in named if text not in finding.sentence] == []
+    assert [text for text in untold if text in finding.sentence] == []
 
 
 @pytest.mark.parametrize("event", ["add column", "drop column", "create table", "add table partition"])

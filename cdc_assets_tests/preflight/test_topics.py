@@ -27,19 +27,19 @@ from cdc_assets_tests.topics import Topic, topics
 
 
 def recorded(case: str, protocol: str) -> Topic:
-    return next(one for one in topics(protocol) if one.case.name == case)
+    return next(topic for topic in topics(protocol) if topic.case.name == case)
 
 
 def without_ddl(topic: Topic) -> list[dict[str, Any]]:
     """Return the lines of a topic that begins after its tables were made, offsets anew."""
     offsets: dict[tuple[str, int], int] = {}
-    found = []
+    lines = []
     for line, kind in zip(topic.lines, topic.spoken.column("kind").to_pylist(), strict=False):
         if kind != Kind.DDL.value:
             place = line["topic"], line["partition"]
             offsets[place] = offsets.get(place, -1) + 1
-            found.append({**line, "offset": offsets[place]})
-    return found
+            lines.append({**line, "offset": offsets[place]})
+    return lines
 
 
 def inspected(topic: Topic, directory: Path, lines: list[dict[str, Any]] | None = None, **given: Any) -> Inspection:
@@ -48,24 +48,26 @@ def inspected(topic: Topic, directory: Path, lines: list[dict[str, Any]] | None 
 
 
 def test_what_craft_has_lost_is_reported_by_column(tmp_path: Path) -> None:
-    found = inspected(recorded("A_all_types", "craft"), tmp_path)
-    (cause,) = (one for one in found.findings if "FLOAT became null" in one.sentence)
-    assert [one.detail.startswith('"f": ') for one in cause.subjects if one.table == "types.defaults"] == [True]
+    inspection = inspected(recorded("A_all_types", "craft"), tmp_path)
+    (cause,) = (finding for finding in inspection.findings if "FLOAT became null" in finding.sentence)
+    assert [subject.detail.startswith('"f": ') for subject in cause.subjects if subject.table == "types.defaults"] == [
+        True
+    ]
 
 
 def test_columns_that_are_known_from_rows_only_are_reported_so(tmp_path: Path) -> None:
     topic = recorded("B_ddl_columns", "open-protocol")
-    found = inspected(topic, tmp_path, without_ddl(topic))
-    rules = {finding.rule for finding in found.findings if "--schemas" in finding.sentence}
+    inspection = inspected(topic, tmp_path, without_ddl(topic))
+    rules = {finding.rule for finding in inspection.findings if "--schemas" in finding.sentence}
     assert rules == {"inferred-columns", "members"}
-    assert any("taken from rows" in column.rule for table in found.tables for column in table.fidelity)
+    assert any("taken from rows" in column.rule for table in inspection.tables for column in table.fidelity)
 
 
 def test_acknowledgements_that_prove_nothing_are_warned_of(tmp_path: Path) -> None:
     topic = recorded("D_keys", "simple")
     uri = f"kafka://127.0.0.1:9092/{topic.recorded['topic']}?{topic.recorded['sink_uri_params']}&required-acks=1"
-    found = inspected(topic, tmp_path, sink_uri=uri)
-    assert any("required-acks is 1" in one.sentence for one in found.findings)
+    inspection = inspected(topic, tmp_path, sink_uri=uri)
+    assert any("required-acks is 1" in finding.sentence for finding in inspection.findings)
 
 
 RAW = "[sink.kafka-config]\noutput-raw-change-event = true\n"
@@ -100,14 +102,14 @@ def test_changed_keys_that_leave_the_row_of_before_are_warned_of(protocol: str, 
 )
 def test_what_event_filters_hide_from_topics_is_told(protocol: str, event: str, says: str) -> None:
     toml = f'[[filter.event-filters]]\nmatcher = ["s.*"]\nignore-event = ["{event}"]\n'
-    found = of_settings(f"protocol={protocol}", toml)
-    assert [finding.rule for finding in found] == (["event-filters"] if says else [])
-    assert all(says in finding.sentence for finding in found)
+    told_findings = of_settings(f"protocol={protocol}", toml)
+    assert [finding.rule for finding in told_findings] == (["event-filters"] if says else [])
+    assert all(says in finding.sentence for finding in told_findings)
 
 
 def test_a_parameter_that_is_nearly_one_is_told_where_ticdc_writes() -> None:
-    (found,) = of_settings("protocol=canal-json&enable-tidb-extention=true&max-message-bytes=1&compression=lz4")
-    assert (found.rule, found.detail) == ("sink-parameters", "enable-tidb-extention (like enable-tidb-extension)")
+    (finding,) = of_settings("protocol=canal-json&enable-tidb-extention=true&max-message-bytes=1&compression=lz4")
+    assert (finding.rule, finding.detail) == ("sink-parameters", "enable-tidb-extention (like enable-tidb-extension)")
     assert of_settings("protocol=ydb-json&enable-tidb-extention=true") == []
 
 
@@ -130,15 +132,17 @@ def of_settings(parameters: str, toml: str = "") -> list[Finding]:
 def test_a_message_that_names_no_table_and_cannot_be_read_is_a_problem_of_the_feed(tmp_path: Path) -> None:
     topic = recorded("D_keys", "simple")
     damaged = {**topic.lines[40], "value_b64": "Z2FyYmFnZQ=="}
-    found = inspected(topic, tmp_path, [*topic.lines[:40], damaged, *topic.lines[41:]])
+    inspection = inspected(topic, tmp_path, [*topic.lines[:40], damaged, *topic.lines[41:]])
     place = f"{damaged['topic']}[{damaged['partition']}] offset {damaged['offset']}"
-    assert [one.startswith(f"{place} cannot be read") for one in found.problems.values()] == [True]
+    assert [problem.startswith(f"{place} cannot be read") for problem in inspection.problems.values()] == [True]
 
 
 @pytest.mark.parametrize(("protocol", "has_option"), [("craft", False), ("open-protocol", False), ("canal-json", True)])
 def test_names_of_members_come_by_what_the_protocol_has(protocol: str, has_option: bool, tmp_path: Path) -> None:
     topic = recorded("A_all_types", protocol)
-    (finding,) = (one for one in inspected(topic, tmp_path, without_ddl(topic)).findings if one.rule == "members")
+    (finding,) = (
+        finding for finding in inspected(topic, tmp_path, without_ddl(topic)).findings if finding.rule == "members"
+    )
     assert "--schemas" in finding.sentence
     assert ("content-compatible" in finding.sentence) is has_option
 
@@ -146,29 +150,29 @@ def test_names_of_members_come_by_what_the_protocol_has(protocol: str, has_optio
 def test_what_rows_leave_open_is_said_once_a_table_and_in_one_sentence(tmp_path: Path) -> None:
     topic, registry = recorded("B_ddl_columns", "avro-string"), tmp_path / "schemas.json"
     registry.write_text(json.dumps({"schemas_by_id": dict(topic.registry)}))
-    found = inspected(topic, tmp_path / "archive", schema_registry=str(registry))
-    (finding,) = (one for one in found.findings if one.rule == "inferred-columns")
-    assert [one.table for one in finding.subjects] == sorted({one.table for one in found.tables})
+    inspection = inspected(topic, tmp_path / "archive", schema_registry=str(registry))
+    (finding,) = (finding for finding in inspection.findings if finding.rule == "inferred-columns")
+    assert [subject.table for subject in finding.subjects] == sorted({table.table for table in inspection.tables})
     assert "names with other characters than letters" in finding.sentence
-    (table,) = (one for one in finding.subjects if one.table == "cols.pkadd")
+    (table,) = (subject for subject in finding.subjects if subject.table == "cols.pkadd")
     assert table.detail == '"a", "b", "c": which integer of 4 bytes or less it is'
 
 
 @pytest.mark.parametrize(
     "recording",
     [
-        pytest.param(one, marks=() if one.variant == "default" else pytest.mark.soak, id=str(one))
-        for one in recordings()
-        if not one.postgres
+        pytest.param(recording, marks=() if recording.variant == "default" else pytest.mark.soak, id=str(recording))
+        for recording in recordings()
+        if not recording.postgres
     ],
 )
 def test_only_of_tidb_it_is_open_whether_texts_compare_by_their_collation(recording: Any, tmp_path: Path) -> None:
     archive_of(recording.lines, tmp_path)
     given: dict[str, Any] = {"sink_uri": recording.uri, "archive": {"uri": str(tmp_path), "layout": "records"}}
-    found = inspect_changefeed(ChangefeedSettings(**given))
-    assert any(one.key == ("code",) for one in found.tables)
-    assert {one.rule for one in found.findings} & {"text-key", "approximate-key"} == set()
-    assert not any("TiDB" in line or "TiCDC" in line for line in inspection_lines(found))
+    inspection = inspect_changefeed(ChangefeedSettings(**given))
+    assert any(table.key == ("code",) for table in inspection.tables)
+    assert {finding.rule for finding in inspection.findings} & {"text-key", "approximate-key"} == set()
+    assert not any("TiDB" in line or "TiCDC" in line for line in inspection_lines(inspection))
 
 
 @pytest.mark.parametrize("recording", recordings(), ids=str)
@@ -177,12 +181,12 @@ def test_what_a_connector_leaves_out_is_told_from_its_configuration(recording: A
     (tmp_path / "connector.json").write_text(json.dumps(dict(recording.connector)))
     given: dict[str, Any] = {"sink_uri": "kafka://any:9092?protocol=debezium-json"}
     given |= {"archive": {"uri": str(tmp_path / "archive"), "layout": "records"}}
-    found = inspect_changefeed(ChangefeedSettings(**given, changefeed_config=tmp_path / "connector.json"))
-    sentences = [one.sentence for one in found.findings if one.rule == "connector-settings"]
+    inspection = inspect_changefeed(ChangefeedSettings(**given, changefeed_config=tmp_path / "connector.json"))
+    sentences = [finding.sentence for finding in inspection.findings if finding.rule == "connector-settings"]
     leaves_out = recording.connector.get("skipped.operations") != "none"
     in_base64 = recording.postgres and recording.connector.get("binary.handling.mode", "").startswith("base64")
     in_precise = recording.connector.get("decimal.handling.mode", "precise") == "precise"
-    said = {
+    expected_counts = {
         "every TRUNCATE": leaves_out,
         "long bytea": in_base64,
         "rows of a partitioned table": recording.postgres,  # its connector sends them only if it is told to
@@ -190,8 +194,8 @@ def test_what_a_connector_leaves_out_is_told_from_its_configuration(recording: A
         "no stand-in for long arrays": recording.postgres,
         "NaN and infinity in numeric": recording.postgres and in_precise,
     }
-    assert {words: sum(words in one for one in sentences) for words in said} == said
-    assert len(sentences) == sum(said.values())
+    assert {words: sum(words in sentence for sentence in sentences) for words in expected_counts} == expected_counts
+    assert len(sentences) == sum(expected_counts.values())
 
 
 def test_topics_without_commit_ts_are_in_the_order_of_their_offsets_and_their_places_are_offsets(
@@ -199,7 +203,9 @@ def test_topics_without_commit_ts_are_in_the_order_of_their_offsets_and_their_pl
 ) -> None:
     topic = recorded("A_all_types", "canal-json")
     uri = f"kafka://127.0.0.1:9092/{topic.recorded['topic']}?protocol=canal-json"
-    found = {one.rule: one for one in inspected(topic, tmp_path, sink_uri=uri).findings}
-    assert "their order is that of the offsets" in found["commit-ts"].sentence
-    details = [one.detail for one in found["decoding"].subjects]
-    assert all(re.match(r"\S+\[\d+\] offsets \d+ to \d+: the records have a member _tidb", one) for one in details)
+    findings_by_rule = {finding.rule: finding for finding in inspected(topic, tmp_path, sink_uri=uri).findings}
+    assert "their order is that of the offsets" in findings_by_rule["commit-ts"].sentence
+    details = [subject.detail for subject in findings_by_rule["decoding"].subjects]
+    assert all(
+        re.match(r"\S+\[\d+\] offsets \d+ to \d+: the records have a member _tidb", detail) for detail in details
+    )

@@ -45,7 +45,7 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
     for place, column in enumerate(schema.stored, 2):
         texts = [None if record[place] in (None, []) else str(record[place]) for _, record in good]
         if arrow_type(column) == pa.binary():  # a character for each byte
-            arrays.append(pa.array([None if one is None else one.encode("latin-1") for one in texts], pa.binary()))
+            arrays.append(pa.array([None if text is None else text.encode("latin-1") for text in texts], pa.binary()))
             continue
         arrays.append(values(pa.array(texts, pa.string()), column, timezone=options.timezone).array)
     names = [OP, COMMIT_TS, LINE, *(column.name for column in schema.stored)]
@@ -53,7 +53,9 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
     columns = [column.name for column in schema.stored]
     kept = [[name for name, value in zip(columns, record[2:], strict=False) if value == []] for _, record in good]
     if any(kept):
-        changes = changes.append_column(UNCHANGED, pa.array([one or None for one in kept], pa.list_(pa.string())))
+        changes = changes.append_column(
+            UNCHANGED, pa.array([unchanged or None for unchanged in kept], pa.list_(pa.string()))
+        )
     halves = [record[len(columns) + 2] if len(record) > len(columns) + 2 else None for _, record in good]
     if any(halves):
         changes = changes.append_column(MOVED, pa.array(halves, pa.string()))

@@ -65,9 +65,9 @@ def _script() -> Path:
 def _wait(process: subprocess.Popen[bytes], log: Path) -> None:
     end = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < end:
-        said = log.read_text()
-        assert process.poll() is None, said
-        if "successfully listens" in said:
+        output = log.read_text()
+        assert process.poll() is None, output
+        if "successfully listens" in output:
             return
         time.sleep(0.1)
     raise TimeoutError(log.read_text())

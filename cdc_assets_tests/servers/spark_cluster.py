@@ -97,9 +97,9 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 def _wait(process: subprocess.Popen[bytes], log: Path, ready: str) -> None:
     end = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < end:
-        said = log.read_text(errors="replace")
-        assert process.poll() is None, said
-        if ready in said:
+        output = log.read_text(errors="replace")
+        assert process.poll() is None, output
+        if ready in output:
             return
         time.sleep(0.1)
     raise TimeoutError(log.read_text(errors="replace"))

@@ -404,7 +404,10 @@ def test_what_several_changefeeds_merge_may_be_said_otherwise_by_one(tmp_path: P
         "changefeeds:\n- &a {name: a, sink_uri: '/a?protocol=csv', privacy: {s.t.a: drop}}\n"
         "- {<<: *a, name: b, privacy: {s.t.b: drop}}\n"
     )
-    assert [(one.name, [*one.privacy]) for one in load(file).changefeeds] == [("a", ["s.t.a"]), ("b", ["s.t.b"])]
+    assert [(changefeed.name, [*changefeed.privacy]) for changefeed in load(file).changefeeds] == [
+        ("a", ["s.t.a"]),
+        ("b", ["s.t.b"]),
+    ]
 
 
 def test_a_file_in_another_encoding_is_named_with_the_byte(tmp_path: Path) -> None:

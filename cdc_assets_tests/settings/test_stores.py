@@ -78,7 +78,7 @@ def test_a_role_is_assumed_by_both_sides() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "place", "said"),
+    ("given", "place", "sentence"),
     [
         ({"s3.endpoint": "minio:9000"}, PLACE, "has no scheme"),
         ({"gcs.service.host": "emulator:4443"}, "gs://lake/tables", "gcs.service.host .* has no scheme"),
@@ -91,8 +91,8 @@ def test_a_role_is_assumed_by_both_sides() -> None:
         ({"client.assume-role.external-id": "x"}, PLACE, "external-id"),
     ],
 )
-def test_what_one_side_would_not_follow_is_refused(given: dict[str, str], place: str, said: str) -> None:
-    with pytest.raises(BadSettings, match=said):
+def test_what_one_side_would_not_follow_is_refused(given: dict[str, str], place: str, sentence: str) -> None:
+    with pytest.raises(BadSettings, match=sentence):
         sides({**REST, **given}, place)
 
 

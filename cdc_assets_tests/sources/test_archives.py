@@ -128,7 +128,9 @@ def test_confluent_without_keys_is_refused_for_open_protocol_alone(tmp_path: Pat
 @pytest.mark.parametrize("more", ["", "&encoding-format=avro"])
 def test_lines_of_raw_bytes_are_refused_for_what_holds_line_breaks(tmp_path: Path, more: str) -> None:
     protocol = "simple" if more else "craft"
-    directory = confluent(tmp_path, ".bin", lambda values: b"".join((one or b"") + b"\n" for one in values), keys=False)
+    directory = confluent(
+        tmp_path, ".bin", lambda values: b"".join((value or b"") + b"\n" for value in values), keys=False
+    )
     with pytest.raises(BadSettings, match="ends each message with a line break"):
         read(archive(directory, "confluent", protocol, more))
 
@@ -139,17 +141,17 @@ def test_lines_of_raw_bytes_are_read_for_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("second", "said"),
+    ("second", "sentence"),
     [
         (7, r"3 messages for the offsets 0\.\.6 of cdc\[2\]: the file that has 3 is missing: bring it back\. Or some"),
         (2, r"3 messages for the offsets 0\.\.1 of cdc\[2\]: another file begins at 2, with messages that this one"),
     ],
 )
 def test_offsets_are_not_known_where_messages_are_missing_or_in_two_files(
-    second: int, said: str, tmp_path: Path
+    second: int, sentence: str, tmp_path: Path
 ) -> None:
     directory = confluent(tmp_path, ".avro", in_avro, starts=(0, second))
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=sentence):
         read(archive(directory, "confluent"), 0, 9)
 
 
@@ -225,11 +227,11 @@ def test_aiven_keeps_every_byte(tmp_path: Path, kind: str) -> None:
     layout, encode, ending, compress = AIVEN[kind]
     for start, some in ((0, MESSAGES[:CUT]), (CUT, MESSAGES[CUT:])):
         (tmp_path / f"cdc-2-{start}{ending}").write_bytes(compress(encode(start, some)))
-    found = read(archive(tmp_path, layout))
+    messages = read(archive(tmp_path, layout))
     wanted = [(offset, key or None if kind == "csv" else key, value) for offset, (key, value) in enumerate(MESSAGES)]
     if kind == "csv":  # an empty field is null
         wanted = [(offset, key, value or None) for offset, key, value in wanted]
-    assert found == wanted
+    assert messages == wanted
 
 
 def test_offsets_in_the_records_count_where_a_connector_skipped_some(tmp_path: Path) -> None:
@@ -240,8 +242,8 @@ def test_offsets_in_the_records_count_where_a_connector_skipped_some(tmp_path: P
 
 def test_json_without_envelope_is_the_message(tmp_path: Path) -> None:
     (tmp_path / "cdc-2-0").write_bytes(b'{"id":0,"database":"a"}\n{"id":1,"database":"b"}\n')
-    found = read(archive(tmp_path, "aiven", "canal-json"))
-    assert [value for _, _, value in found] == [b'{"id":0,"database":"a"}', b'{"id":1,"database":"b"}']
+    messages = read(archive(tmp_path, "aiven", "canal-json"))
+    assert [value for _, _, value in messages] == [b'{"id":0,"database":"a"}', b'{"id":1,"database":"b"}']
 
 
 def test_fields_that_were_not_given_are_asked_for(tmp_path: Path) -> None:
@@ -289,7 +291,7 @@ def test_what_is_said_of_a_record_that_cannot_be_read_has_nothing_of_it(
 def in_container(schema: str, codec: bytes) -> bytes:
     """Return an Avro file without blocks, whose codec may be all that stood behind it before a length was damaged."""
     texts = (b"avro.schema", schema.encode(), b"avro.codec", codec)
-    return b"Obj\x01\x04" + b"".join(bytes([2 * len(one)]) + one for one in texts) + b"\0" + b"S" * 16
+    return b"Obj\x01\x04" + b"".join(bytes([2 * len(content)]) + content for content in texts) + b"\0" + b"S" * 16
 
 
 @pytest.mark.parametrize(
@@ -332,7 +334,7 @@ def record(offset: int, message: Message) -> dict[str, Any]:
 
 
 def records(directory: Path, name: str, some: Sequence[dict[str, Any]]) -> None:
-    data = "".join(json.dumps(one) + "\n" for one in some).encode()
+    data = "".join(json.dumps(message) + "\n" for message in some).encode()
     (directory / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
 
 
@@ -421,21 +423,21 @@ def lines_of(kind: str, messages: Sequence[tuple[int, Message]]) -> dict[str, st
     """Return the files of a layout, by how their names end, with messages at these offsets."""
     start = messages[0][0]
     if kind == "confluent":
-        sides = {".keys": [one[0] for _, one in messages], "": [one[1] for _, one in messages]}
+        sides = {".keys": [message[0] for _, message in messages], "": [message[1] for _, message in messages]}
         return {
-            f"cdc+2+{start:010d}{side}.json": "".join(f"{(one or b'null').decode()}\n" for one in some)
+            f"cdc+2+{start:010d}{side}.json": "".join(f"{(side_text or b'null').decode()}\n" for side_text in some)
             for side, some in sides.items()
         }
     rows: list[dict[str, Any]] = [
         {"key": text(key), "value": text(value), "offset": offset} for offset, (key, value) in messages
     ]
     if kind == "aiven without offsets":
-        rows = [{name: one[name] for name in ("key", "value")} for one in rows]
+        rows = [{name: row[name] for name in ("key", "value")} for row in rows]
     if kind == "records":
         more: dict[str, Any] = {"topic": "cdc", "partition": 2, "timestamp_ms": 0, "headers": []}
-        rows = [{**more, "offset": one["offset"], "key_b64": one["key"], "value_b64": one["value"]} for one in rows]
+        rows = [{**more, "offset": row["offset"], "key_b64": row["key"], "value_b64": row["value"]} for row in rows]
     name = f"{start:010d}.jsonl" if kind == "records" else f"cdc-2-{start:010d}"
-    return {name: "".join(json.dumps(one) + "\n" for one in rows)}
+    return {name: "".join(json.dumps(row) + "\n" for row in rows)}
 
 
 @pytest.mark.parametrize("kind", ["confluent", "aiven", "aiven without offsets", "records"])
@@ -445,16 +447,16 @@ def test_tombstones_that_a_sink_connector_left_out_are_known_by_their_deletes(
     kind: str, in_one_go: bool, cut: int, tmp_path: Path
 ) -> None:
     """behavior.on.null.values = ignore, the default of Confluent's; files are cut at any message."""
-    kept = [(offset, one) for offset, one in enumerate(STREAM) if one[1] is not None]
+    kept = [(offset, message) for offset, message in enumerate(STREAM) if message[1] is not None]
     reader = archive(tmp_path, kind.partition(" ")[0], "debezium-json")
     feed = TopicFeed.of(cast("MemoryLog", reader), sink_uri="kafka://h/cdc?protocol=debezium-json", name="c")
     for part in (kept[:cut], kept[cut:-1], kept[-1:]):
         for name, held in lines_of(kind, part).items():
             (tmp_path / name).write_text(held)
         if not in_one_go:
-            assert [one.reason for one in feed.apply().tables if one.reason] == []
+            assert [table.reason for table in feed.apply().tables if table.reason] == []
     outcome = feed.apply()
-    assert (outcome.problems, [one.reason for one in outcome.tables if one.reason]) == ({}, [])
+    assert (outcome.problems, [table.reason for table in outcome.tables if table.reason]) == ({}, [])
     assert sorted(row["id"] for row in feed.lake.read(TableId("public", "t")).to_pylist()) == [3, 4]
     assert [warning for warning in feed.listing().warnings if "messages without value are missing" in warning] == [
         "messages without value are missing in the archive of the topic cdc: they are taken for the tombstones behind "
@@ -463,7 +465,7 @@ def test_tombstones_that_a_sink_connector_left_out_are_known_by_their_deletes(
 
 
 def test_other_messages_that_are_missing_are_a_loss_though_there_are_deletes(tmp_path: Path) -> None:
-    kept = [(offset, one) for offset, one in enumerate(STREAM) if one[1] is not None and offset != 1]
+    kept = [(offset, message) for offset, message in enumerate(STREAM) if message[1] is not None and offset != 1]
     for part in (kept[:4], kept[4:]):
         for name, held in lines_of("confluent", part).items():
             (tmp_path / name).write_text(held)

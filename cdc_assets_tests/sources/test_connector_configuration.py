@@ -45,24 +45,24 @@ def settings(directory: Path, text: str, uri: str = "kafka://h:9092", **given: A
 
 
 def options(*args: Any, **given: Any) -> TopicOptions:
-    found = settings(*args, **given).source_options
-    assert isinstance(found, TopicOptions)
-    return found
+    source_options = settings(*args, **given).source_options
+    assert isinstance(source_options, TopicOptions)
+    return source_options
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_configuration_says_topics_and_modes_in_each_of_its_forms(form: str, tmp_path: Path) -> None:
-    found = settings(tmp_path, FORMS[form](CONFIG))
-    assert isinstance(found.source_options, TopicOptions)
-    assert (found.source_options.topic, found.source_options.topics) == ("shop", ("shop", "shop.*"))
-    assert dict(found.source_options.messages.connector) == MODES
-    assert (found.registry(), found.access()["security.protocol"]) == ({}, "PLAINTEXT")
-    assert "topsecret" not in f"{found!r} {found.source_options!r} {found.model_dump_json()}"
+    feed_settings = settings(tmp_path, FORMS[form](CONFIG))
+    assert isinstance(feed_settings.source_options, TopicOptions)
+    assert (feed_settings.source_options.topic, feed_settings.source_options.topics) == ("shop", ("shop", "shop.*"))
+    assert dict(feed_settings.source_options.messages.connector) == MODES
+    assert (feed_settings.registry(), feed_settings.access()["security.protocol"]) == ({}, "PLAINTEXT")
+    assert "topsecret" not in f"{feed_settings!r} {feed_settings.source_options!r} {feed_settings.model_dump_json()}"
 
 
 def test_parameters_of_the_sink_uri_win(tmp_path: Path) -> None:
-    found = options(tmp_path, json.dumps(CONFIG), "kafka://h/shop", query="&time.precision.mode=connect")
-    assert dict(found.messages.connector)["time.precision.mode"] == "connect"
+    source_options = options(tmp_path, json.dumps(CONFIG), "kafka://h/shop", query="&time.precision.mode=connect")
+    assert dict(source_options.messages.connector)["time.precision.mode"] == "connect"
 
 
 def test_another_delimiter_stands_between_the_prefix_and_the_tables(tmp_path: Path) -> None:
@@ -120,9 +120,9 @@ LOSSES: dict[str, tuple[dict[str, object], str]] = {
 def test_what_messages_lack_by_a_setting_is_known_from_it(case: str, tmp_path: Path) -> None:
     members, setting = LOSSES[case]
     safe: dict[str, object] = {} if case == "truncates, by default" else {"skipped.operations": "none"}
-    found = options(tmp_path, json.dumps({**CONFIG, **safe, **members})).losses
-    assert [name for name, _ in found] == [setting]
-    assert "topsecret" not in str(found)
+    losses = options(tmp_path, json.dumps({**CONFIG, **safe, **members})).losses
+    assert [name for name, _ in losses] == [setting]
+    assert "topsecret" not in str(losses)
 
 
 def test_a_configuration_that_leaves_nothing_out_is_no_loss(tmp_path: Path) -> None:
@@ -143,15 +143,15 @@ def test_a_configuration_that_leaves_nothing_out_is_no_loss(tmp_path: Path) -> N
 def test_a_recorded_configuration_is_read_as_the_uri_that_says_the_same(recording: Any, tmp_path: Path) -> None:
     config = {**recording.connector, "database.password": "topsecret"}
     for form in FORMS.values():
-        found = options(tmp_path, form(config))
-        assert found.topic == recording.connector["topic.prefix"]
-        assert {name: recording.connector[name] for name, _ in found.messages.connector} == dict(
-            found.messages.connector
+        source_options = options(tmp_path, form(config))
+        assert source_options.topic == recording.connector["topic.prefix"]
+        assert {name: recording.connector[name] for name, _ in source_options.messages.connector} == dict(
+            source_options.messages.connector
         )
 
 
 @pytest.mark.parametrize(
-    ("text", "uri", "said"),
+    ("text", "uri", "sentence"),
     [
         ('{"topic.prefix": ', "kafka://h", "is not JSON .line 1, column 18."),
         ("[sink]\nprotocol = 1\n", "kafka://h/shop", "neither connector.class nor topic.prefix"),
@@ -166,8 +166,8 @@ def test_a_recorded_configuration_is_read_as_the_uri_that_says_the_same(recordin
         ),
     ],
 )
-def test_what_no_connector_has_is_one_sentence(text: str, uri: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(BadSettings, match=said):
+def test_what_no_connector_has_is_one_sentence(text: str, uri: str, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(BadSettings, match=sentence):
         settings(tmp_path, text, uri)
 
 
@@ -183,8 +183,8 @@ def test_a_configuration_that_does_not_parse_does_not_show_what_is_in_it(tmp_pat
 
 
 def test_names_of_topics_stand_where_a_transformation_changes_them(tmp_path: Path) -> None:
-    found = options(tmp_path, json.dumps(CONFIG), "kafka://h/store", topics=("store.*",))
-    assert found.topics == ("store.*",)
+    source_options = options(tmp_path, json.dumps(CONFIG), "kafka://h/store", topics=("store.*",))
+    assert source_options.topics == ("store.*",)
 
 
 @pytest.mark.parametrize(

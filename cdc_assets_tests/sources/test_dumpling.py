@@ -41,9 +41,9 @@ def directory(tmp_path: Path) -> Path:
 
 
 def problem(directory: Path) -> str:
-    found = dump_of(directory)
-    assert not found.tables
-    return found.problems[ORDERS]
+    listed_dump = dump_of(directory)
+    assert not listed_dump.tables
+    return listed_dump.problems[ORDERS]
 
 
 # --- whole dumps ------------------------------------------------------------------------------------------------------
@@ -80,13 +80,15 @@ def test_a_dump_of_recorded_tables_holds_what_the_source_held(
     assert dump.problems == {}
     assert [table.id for table in dump.tables] == sorted(contents)
     for table, decoded in rows_of_dump(dump, tmp_path, how.options).items():
-        assert [reject for one in decoded for reject in one.rejects] == []
+        assert [reject for block in decoded for reject in block.rejects] == []
         if decoded:
-            rows = pa.concat_tables([one.changes for one in decoded])
+            rows = pa.concat_tables([block.changes for block in decoded])
             assert set(rows.column(COMMIT_TS).to_pylist()) == {AT}
             assert_equal_tables(contents[table], rows.drop_columns([OP, COMMIT_TS, LINE]))
-            schema = next(one.schema for one in dump.tables if one.id == table)
-            assert [check(one.changes, schema, "", notes=one.notes).total for one in decoded] == [0] * len(decoded)
+            schema = next(dumped_table.schema for dumped_table in dump.tables if dumped_table.id == table)
+            assert [check(block.changes, schema, "", notes=block.notes).total for block in decoded] == [0] * len(
+                decoded
+            )
         else:
             assert not contents[table].rows
 
@@ -110,8 +112,8 @@ def test_a_table_without_a_file_was_empty(directory: Path) -> None:
     (directory / "shop.empty-schema.sql").write_text(
         "CREATE TABLE `empty` (\n  `a` int(11) NOT NULL\n) ENGINE=InnoDB;\n"
     )
-    found = {table.id.table: len(table.files) for table in dump_of(directory).tables}
-    assert found == {"empty": 0, "orders": 2}
+    files_by_table = {table.id.table: len(table.files) for table in dump_of(directory).tables}
+    assert files_by_table == {"empty": 0, "orders": 2}
 
 
 def test_a_dump_without_any_rows_is_one_of_empty_tables_and_says_so(directory: Path) -> None:
@@ -199,9 +201,9 @@ def test_an_empty_directory_and_one_without_a_dump_are_distinguished(tmp_path: P
 def test_a_finished_dump_of_databases_without_tables_is_one(tmp_path: Path) -> None:
     write_dump(tmp_path / "bare", {}, AT, Writing())
     (tmp_path / "bare" / "shop-schema-create.sql").write_bytes(b"CREATE DATABASE `shop`;\n")
-    found = dump_of(tmp_path / "bare")
-    assert (found.tables, found.problems) == ((), {})
-    assert any("no table" in text for text in found.warnings)
+    listed_dump = dump_of(tmp_path / "bare")
+    assert (listed_dump.tables, listed_dump.problems) == ((), {})
+    assert any("no table" in text for text in listed_dump.warnings)
 
 
 # --- tables that cannot be taken --------------------------------------------------------------------------------------
@@ -248,8 +250,8 @@ def test_other_tables_go_on_beside_one_that_cannot_be_read(directory: Path) -> N
 
 def test_a_result_of_sql_without_a_schema_is_a_problem(directory: Path) -> None:
     (directory / "result.000000000.csv").write_bytes(b"x")
-    found = dump_of(directory)
-    assert "without --sql" in found.problems[TableId("result", "000000000")]
+    listed_dump = dump_of(directory)
+    assert "without --sql" in listed_dump.problems[TableId("result", "000000000")]
 
 
 def test_numbers_that_outgrow_their_width_are_of_one_dump(directory: Path) -> None:
@@ -278,14 +280,18 @@ def test_a_table_of_any_name_is_read_and_leads_nowhere_else(tmp_path: Path, name
     write_dump(tmp_path / "dump", {table: (SCHEMA, ROWS)}, AT, Writing())
     assert [path.parent for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / "dump"] * 4
     dump = dump_of(tmp_path / "dump")
-    (found,) = rows_of_dump(dump, tmp_path / "dump", DumpOptions()).items()
-    assert found[0] == table
-    assert sum(one.changes.num_rows for one in found[1]) == 10
+    (table_blocks,) = rows_of_dump(dump, tmp_path / "dump", DumpOptions()).items()
+    assert table_blocks[0] == table
+    assert sum(block.changes.num_rows for block in table_blocks[1]) == 10
 
 
 def test_a_file_is_cut_where_its_rows_allow_it() -> None:
     file = DumpFile("s.t.0.csv", ORDERS, "csv", "", "0", 1000)
-    assert [(one.start, one.end) for one in splits_of(file, DumpOptions(), 300)] == [(0, 333), (333, 666), (666, 1000)]
+    assert [(split.start, split.end) for split in splits_of(file, DumpOptions(), 300)] == [
+        (0, 333),
+        (333, 666),
+        (666, 1000),
+    ]
     assert len(splits_of(file, DumpOptions(escape_backslash=False), 300)) == 1
     assert len(splits_of(replace(file, compression="gzip"), DumpOptions(), 300)) == 1
     assert len(splits_of(replace(file, size=0), DumpOptions(), 300)) == 1
@@ -299,10 +305,10 @@ def test_a_task_elsewhere_reads_what_the_source_of_a_dump_lists(directory: Path)
     dump, reader = source.dump(), pickle.loads(pickle.dumps(source.reader))
     table = dump.tables[0]
     decoded = [
-        one
+        block
         for file in table.files
         for split in source.splits(file)
-        for one in reader.read(split, table, dump.at, source.generators(table))
+        for block in reader.read(split, table, dump.at, source.generators(table))
     ]
     assert source.promised(table) == table.schema
-    assert [row for one in decoded for row in one.changes["id"].to_pylist()] == list(range(10))
+    assert [row for block in decoded for row in block.changes["id"].to_pylist()] == list(range(10))

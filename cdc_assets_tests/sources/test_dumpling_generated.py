@@ -41,9 +41,9 @@ def filled_rows(schema: TableSchema, rows: Sequence[Row]) -> Decoded:
     ],
 )
 def test_integers_are_computed_as_the_source_does(columns: str, row: Row, expected: int | None) -> None:
-    found = filled_rows(created(f"create table t ({columns})"), [row])
-    assert found.changes.column("g").to_pylist() == [expected]
-    assert dict(found.notes) == {}
+    decoded_rows = filled_rows(created(f"create table t ({columns})"), [row])
+    assert decoded_rows.changes.column("g").to_pylist() == [expected]
+    assert dict(decoded_rows.notes) == {}
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,9 @@ def test_integers_are_computed_as_the_source_does(columns: str, row: Row, expect
 def test_what_is_not_evaluated_is_null_with_its_reason_counted(columns: str, says: str) -> None:
     schema = created(f"create table t ({columns})")
     row = [None] * len(dumped(schema))
-    found = filled_rows(schema, [row, row])
-    assert found.changes.column("g").to_pylist() == [None, None]
-    reasons = {rule: count for (column, rule), count in found.notes.items() if column == "g"}
+    decoded_rows = filled_rows(schema, [row, row])
+    assert decoded_rows.changes.column("g").to_pylist() == [None, None]
+    reasons = {rule: count for (column, rule), count in decoded_rows.notes.items() if column == "g"}
     assert list(reasons.values()) == [2]
     assert says in next(iter(reasons))
 
@@ -80,9 +80,9 @@ def test_a_column_that_the_file_brings_is_left_as_it_is() -> None:
 
 def test_a_zero_date_gives_null_and_says_why() -> None:
     schema = created("create table t (d date, g int as (year(d)) stored)")
-    found = filled_rows(schema, [["0000-00-00"], ["2024-01-01"]])
-    assert found.changes.column("g").to_pylist() == [None, 2024]
-    assert found.notes["g", FROM_ZERO_DATE] == 1
+    decoded_rows = filled_rows(schema, [["0000-00-00"], ["2024-01-01"]])
+    assert decoded_rows.changes.column("g").to_pylist() == [None, 2024]
+    assert decoded_rows.notes["g", FROM_ZERO_DATE] == 1
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_a_zero_date_gives_null_and_says_why() -> None:
 )
 def test_null_that_is_made_breaks_no_promise_of_the_column(columns: str) -> None:
     schema = created(f"create table t ({columns})")
-    found = filled_rows(schema, [["0000-00-00"]])
-    assert check(found.changes, schema, "", notes={}).total == 1
-    assert check(found.changes, promised(schema, generators(schema)), "", notes=found.notes).total == 0
+    decoded_rows = filled_rows(schema, [["0000-00-00"]])
+    assert check(decoded_rows.changes, schema, "", notes={}).total == 1
+    assert check(decoded_rows.changes, promised(schema, generators(schema)), "", notes=decoded_rows.notes).total == 0
 
 
 def test_a_column_of_the_key_is_computed_or_refused() -> None:

@@ -102,6 +102,6 @@ def test_other_names_mean_no_rows(name: str) -> None:
     ],
 )
 def test_names_that_cannot_be_read_hold_their_table(name: str, says: str) -> None:
-    found = parse_name(name)
-    assert isinstance(found, StrangeName)
-    assert says in found.reason
+    parsed_name = parse_name(name)
+    assert isinstance(parsed_name, StrangeName)
+    assert says in parsed_name.reason

@@ -68,8 +68,10 @@ def read(log: KafkaLog, wanted: OffsetRange, batch_bytes: int = 16 << 20) -> pa.
 
 
 def values(log: KafkaLog, topic: str, start: int, stop: int, partition: int = 0) -> list[bytes]:
-    found: list[bytes] = read(log, OffsetRange(Partition(topic, partition), start, stop)).column("value").to_pylist()
-    return found
+    message_values: list[bytes] = (
+        read(log, OffsetRange(Partition(topic, partition), start, stop)).column("value").to_pylist()
+    )
+    return message_values
 
 
 # --- what was produced ------------------------------------------------------------------------------------------------
@@ -80,17 +82,17 @@ def test_a_recorded_topic_comes_back_byte_for_byte(broker: Broker, log: KafkaLog
     """Topics, partitions, offsets, keys, values and times are those of the recording."""
     named = f"{recorded.name}-"
     counts: dict[str, int] = {}
-    for one in recorded_messages(recorded):
-        counts[one["topic"]] = max(counts.get(one["topic"], 0), one["partition"] + 1)
+    for message in recorded_messages(recorded):
+        counts[message["topic"]] = max(counts.get(message["topic"], 0), message["partition"] + 1)
     for name, count in counts.items():
         broker.create(named + name, count)
     producer = broker.producer()
     expected: dict[Partition, list[tuple[Any, ...]]] = {}
-    for one in recorded_messages(recorded):
-        place = Partition(named + one["topic"], one["partition"])
-        write(producer, *place, one["key"], one["value"], one["timestamp_ms"])
+    for message in recorded_messages(recorded):
+        place = Partition(named + message["topic"], message["partition"])
+        write(producer, *place, message["key"], message["value"], message["timestamp_ms"])
         expected.setdefault(place, []).append(
-            (one["offset"], one["timestamp_ms"], "create", one["key"], one["value"], None)
+            (message["offset"], message["timestamp_ms"], "create", message["key"], message["value"], None)
         )
     assert producer.flush(PATIENCE_SECONDS) == 0
     ends = {place: end for place, end in log.ends(lambda topic: topic.startswith(named)).items() if end.high}
@@ -125,7 +127,7 @@ def test_headers_null_and_empty_are_distinguished(broker: Broker, log: KafkaLog,
     write(producer, topic, 0, b"", None)
     assert producer.flush(PATIENCE_SECONDS) == 0
     first, second = read(log, OffsetRange(Partition(topic, 0), 0, 2)).to_pylist()
-    named = [(one["name"], one["value"]) for one in first["headers"]]
+    named = [(message["name"], message["value"]) for message in first["headers"]]
     assert (first["key"], first["value"], named) == (None, b"", [("a", b"1"), ("a", None), ("ü", b"")])
     assert (second["key"], second["value"], second["headers"]) == (b"", None, None)
 
@@ -133,9 +135,9 @@ def test_headers_null_and_empty_are_distinguished(broker: Broker, log: KafkaLog,
 def test_a_time_that_the_broker_gave_is_called_so(broker: Broker, log: KafkaLog, topic: str) -> None:
     broker.create(topic, message_timestamp_type="LogAppendTime")
     broker.produce([(topic, 0, None, b"x")])
-    (one,) = read(log, OffsetRange(Partition(topic, 0), 0, 1)).to_pylist()
-    assert one["timestamp_type"] == "append"
-    assert abs(one["timestamp"] / 1000 - time.time()) < 3600
+    (message,) = read(log, OffsetRange(Partition(topic, 0), 0, 1)).to_pylist()
+    assert message["timestamp_type"] == "append"
+    assert abs(message["timestamp"] / 1000 - time.time()) < 3600
 
 
 def test_compressed_batches_and_a_message_larger_than_a_fetch_are_read(
@@ -148,9 +150,9 @@ def test_compressed_batches_and_a_message_larger_than_a_fetch_are_read(
         write(producer, topic, 0, None, codec.encode())
         write(producer, topic, 0, None, large)
         assert producer.flush(PATIENCE_SECONDS) == 0
-    found = values(log, topic, 0, 10)
-    assert found[::2] == [b"gzip", b"snappy", b"lz4", b"zstd", b"none"]
-    assert found[1::2] == [large] * 5
+    message_values = values(log, topic, 0, 10)
+    assert message_values[::2] == [b"gzip", b"snappy", b"lz4", b"zstd", b"none"]
+    assert message_values[1::2] == [large] * 5
 
 
 def test_a_reader_can_be_sent_to_another_process(broker: Broker, topic: str) -> None:
@@ -175,8 +177,8 @@ def test_added_partitions_and_new_topics_are_in_the_next_round(broker: Broker, l
     broker.add_partitions(topic, 3)
     broker.create(f"{topic}-more")
     broker.produce([(topic, 2, None, b"x")])
-    found = log.ends(lambda name: name.startswith(topic))
-    assert {place: end.high for place, end in found.items()} == {
+    log_ends = log.ends(lambda name: name.startswith(topic))
+    assert {place: end.high for place, end in log_ends.items()} == {
         Partition(topic, 0): 0,
         Partition(topic, 1): 0,
         Partition(topic, 2): 1,
@@ -190,16 +192,16 @@ def test_a_partition_that_its_leader_does_not_know_yet_is_asked_again(
     """Without its end what is complete would be proven without its rows."""
     broker.create(topic, 2)
     broker.produce([(topic, 1, None, b"x")])
-    ask, asked = reader._offsets, []
+    ask, partition_counts = reader._offsets, []
 
     def late(wanted: Collection[Any], *more: Any) -> tuple[dict[Partition, int], ...]:
         known = ask(wanted, *more)
-        asked.append(len(wanted))
-        return known if len(asked) > 2 else ({}, {Partition(topic, 0): 0}, {Partition(topic, 0): 0})
+        partition_counts.append(len(wanted))
+        return known if len(partition_counts) > 2 else ({}, {Partition(topic, 0): 0}, {Partition(topic, 0): 0})
 
     monkeypatch.setattr(reader, "_offsets", late)
     assert all_of(log, topic) == {Partition(topic, 0): LogEnds(0, 0), Partition(topic, 1): LogEnds(0, 1)}
-    assert asked == [2, 2, 2]
+    assert partition_counts == [2, 2, 2]
     monkeypatch.setattr(reader, "_offsets", lambda *_: ({}, {}, {}))
     monkeypatch.setattr(reader, "ANSWER_SECONDS", 0.2)
     with pytest.raises(StorageUnavailable, match="its leader has not known it"):
@@ -222,11 +224,11 @@ def test_a_topic_created_anew_ends_below_what_was_read(broker: Broker, log: Kafk
 def test_nothing_is_joined_committed_or_created(broker: Broker, topic: str) -> None:
     broker.create(topic)
     broker.produce([(topic, 0, None, b"x")])
-    mine = log_of(broker.address, group_id=topic, topic_metadata_propagation_max_ms="500")
-    assert values(mine, topic, 0, 1) == [b"x"]
+    kafka_log = log_of(broker.address, group_id=topic, topic_metadata_propagation_max_ms="500")
+    assert values(kafka_log, topic, 0, 1) == [b"x"]
     assert topic not in broker.groups()
     with pytest.raises(InputError, match="is not on the broker"):
-        values(mine, f"{topic}-unknown", 0, 1)
+        values(kafka_log, f"{topic}-unknown", 0, 1)
     assert f"{topic}-unknown" not in broker.admin.list_topics(timeout=10).topics
 
 
@@ -333,9 +335,9 @@ def secured(broker: Broker, topic: str) -> Callable[..., list[bytes]]:
 
     def read_by(port: int, parameters: Mapping[str, str], **settings: str) -> list[bytes]:
         access = {**from_ticdc(parameters), **{name.replace("_", "."): value for name, value in settings.items()}}
-        found = log_of(f"127.0.0.1:{port}", **access)
-        all_of(found, topic)
-        return values(found, topic, 0, 1)
+        kafka_log = log_of(f"127.0.0.1:{port}", **access)
+        all_of(kafka_log, topic)
+        return values(kafka_log, topic, 0, 1)
 
     return read_by
 

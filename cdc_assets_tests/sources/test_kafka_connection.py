@@ -69,7 +69,7 @@ def test_the_toml_fills_what_the_sink_uri_leaves_open() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "said"),
+    ("parameters", "sentence"),
     [
         ({"ca": "/ca.pem"}, "lacks cert, key"),
         ({**FILES, "enable-tls": "false"}, "enable-tls=false; TiCDC refuses"),
@@ -77,8 +77,8 @@ def test_the_toml_fills_what_the_sink_uri_leaves_open() -> None:
         ({"sasl-mechanism": "digest"}, "TiCDC knows PLAIN, SCRAM-SHA-256"),
     ],
 )
-def test_what_ticdc_refuses_is_refused(parameters: dict[str, str], said: str) -> None:
-    with pytest.raises(BadSettings, match=said):
+def test_what_ticdc_refuses_is_refused(parameters: dict[str, str], sentence: str) -> None:
+    with pytest.raises(BadSettings, match=sentence):
         from_ticdc(parameters)
 
 
@@ -88,9 +88,9 @@ def test_the_users_options_stand_over_those_of_the_sink_uri(monkeypatch: pytest.
         sink_uri="kafka://one:9092,two:9092/cdc?protocol=craft&sasl-mechanism=plain&sasl-user=u&sasl-password=seen",
         kafka={"sasl.password": {"env": "CDC_TEST_WORD"}, "bootstrap.servers": "inside:9092"},
     )
-    found = with_ours("one:9092,two:9092", feed.access())
+    parameters = with_ours("one:9092,two:9092", feed.access())
     named = ("bootstrap.servers", "sasl.username", "sasl.password")
-    assert tuple(found[name] for name in named) == ("inside:9092", "u", "hidden")
+    assert tuple(parameters[name] for name in named) == ("inside:9092", "u", "hidden")
     for text in (repr(feed), str(feed), feed.model_dump_json(), repr(feed.source_options), repr(feed.given)):
         assert "hidden" not in text
         assert "seen" not in text

@@ -47,7 +47,7 @@ def all_rows(source: InitialSource, table: DumpTable, small: bool = False) -> li
             files = cut(opened, table, Size(3000, 300_000), 30_000)
         assert len(files) > 5
     splits = [split for file in files for split in source.splits(file)]
-    return [one for split in splits for one in reader.read(split, table, AT, source.generators(table))]
+    return [block for split in splits for block in reader.read(split, table, AT, source.generators(table))]
 
 
 def the_table(source: InitialSource) -> DumpTable:
@@ -57,9 +57,9 @@ def the_table(source: InitialSource) -> DumpTable:
     return table
 
 
-def data_of(found: Sequence[Decoded]) -> pa.Table:
-    assert [reject for one in found for reject in one.rejects] == []
-    return pa.concat_tables([one.changes for one in found]).drop_columns([OP, COMMIT_TS, LINE]).combine_chunks()
+def data_of(blocks: Sequence[Decoded]) -> pa.Table:
+    assert [reject for block in blocks for reject in block.rejects] == []
+    return pa.concat_tables([block.changes for block in blocks]).drop_columns([OP, COMMIT_TS, LINE]).combine_chunks()
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -89,10 +89,10 @@ def test_every_value_is_the_servers(mariadb: Server) -> None:
     try:
         mariadb.run(*with_session)
         source = source_of(mariadb, "types.*")
-        found = all_rows(source, the_table(source))
+        blocks = all_rows(source, the_table(source))
     finally:
         mariadb.run("SET GLOBAL sql_mode = DEFAULT, GLOBAL time_zone = DEFAULT")
-    small, large = data_of(found).to_pylist()
+    small, large = data_of(blocks).to_pylist()
     assert (small["f"], small["d"], small["y"]) == (0.10000000149011612, 5e-324, 0)
     assert (small["e"], small["j"], small["c"], small["bi"], small["l"]) == ("", "null", "", b"\0\0\0\0", "\\N")
     assert str(small["ti"]) == "00:00:00.50"
@@ -103,7 +103,7 @@ def test_every_value_is_the_servers(mariadb: Server) -> None:
     assert (large["da"], large["dt"], large["ti"]) == (None, None, "-838:59:59.00")
     assert (large["e"], large["s"], large["c"], large["l"]) == ("b'c", "x,y", "ab", "é")
     assert (large["bl"], large["g"], "v" in large) == (b"\0\xff'\n\\", 2156, False)
-    assert sum(one.notes.get(("da", "zero or partial date became null"), 0) for one in found) == 1
+    assert sum(block.notes.get(("da", "zero or partial date became null"), 0) for block in blocks) == 1
 
 
 def test_a_float_of_which_digits_are_missing_is_reported() -> None:
@@ -130,8 +130,8 @@ def test_what_was_written_is_read(mariadb: Server, table: tuple[TableSchema, lis
         *(["SET sql_mode = '', time_zone = '+00:00'", f"INSERT INTO written.t VALUES {values}"] if rows else []),
     )
     source = source_of(mariadb, "written.*")
-    found = all_rows(source, the_table(source))
-    assert data_of(found).equals(expected(schema, rows)) if rows else not found
+    blocks = all_rows(source, the_table(source))
+    assert data_of(blocks).equals(expected(schema, rows)) if rows else not blocks
 
 
 def _type(column: Column) -> str:
@@ -169,8 +169,8 @@ def test_ranges_of_a_key_have_every_row_once(mariadb: Server, kind: str) -> None
         f"INSERT INTO ranges_{kind}.t ({names}) SELECT {values}, seq FROM seq_1_to_3000",
     )
     source = source_of(mariadb, f"ranges_{kind}.*")
-    found = data_of(all_rows(source, the_table(source), small=True))
-    assert sorted(found["n"].to_pylist()) == list(range(1, 3001))
+    rows = data_of(all_rows(source, the_table(source), small=True))
+    assert sorted(rows["n"].to_pylist()) == list(range(1, 3001))
 
 
 def test_a_table_without_key_and_an_empty_one_are_read_whole(mariadb: Server) -> None:
@@ -262,16 +262,16 @@ def test_a_connection_that_breaks_is_opened_again(mariadb: Server, monkeypatch: 
     table = the_table(source)
     (split,) = source.splits(table.files[0])
     blocks = source.reader.read(split, table, AT, {})
-    found = [next(blocks)]
+    read_blocks = [next(blocks)]
     mariadb.run("BEGIN NOT ATOMIC FOR one IN (SELECT id FROM information_schema.processlist "
                 "WHERE id <> CONNECTION_ID() AND info LIKE 'SELECT `k`%') DO KILL one.id; END FOR; END")  # fmt: skip
-    found += blocks
-    assert data_of(found)["k"].to_pylist() == list(range(1, 6001))
-    assert [line for one in found for line in one.changes[LINE].to_pylist()] == list(range(1, 6001))
+    read_blocks += blocks
+    assert data_of(read_blocks)["k"].to_pylist() == list(range(1, 6001))
+    assert [line for block in read_blocks for line in block.changes[LINE].to_pylist()] == list(range(1, 6001))
 
 
 @pytest.mark.parametrize(
-    ("uri", "kind", "said"),
+    ("uri", "kind", "sentence"),
     [
         ("mysql://nobody@127.0.0.1:{port}", BadSettings, 'refuses the user "nobody"'),
         ("mysql://reader@127.0.0.1:{port}/nowhere", BadSettings, "no database of that name"),
@@ -281,10 +281,10 @@ def test_a_connection_that_breaks_is_opened_again(mariadb: Server, monkeypatch: 
     ],
 )
 def test_what_a_server_refuses_is_reported_without_secrets(
-    mariadb: Server, uri: str, kind: type[CdcError], said: str
+    mariadb: Server, uri: str, kind: type[CdcError], sentence: str
 ) -> None:
     source = connect_server(uri.format(port=mariadb.port), PASSWORD, AT)
-    with pytest.raises(kind, match=said) as caught:
+    with pytest.raises(kind, match=sentence) as caught:
         source.dump()
     assert PASSWORD not in str(caught.value) + repr(source)
 
@@ -304,7 +304,7 @@ def test_tls_is_as_it_is_asked_for(mariadb: Server, mode: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("uri", "said"),
+    ("uri", "sentence"),
     [
         ("127.0.0.1:4000", "has no scheme"),
         ("postgres://u@h", 'has the scheme "postgres"'),
@@ -317,8 +317,8 @@ def test_tls_is_as_it_is_asked_for(mariadb: Server, mode: str) -> None:
         ("mysql://u@h?ssl-mode=PREFERRED&ssl-ca=x", "ignores"),
     ],
 )
-def test_a_uri_that_is_none_of_a_server_is_refused(uri: str, said: str) -> None:
-    with pytest.raises(BadSettings, match=said) as caught:
+def test_a_uri_that_is_none_of_a_server_is_refused(uri: str, sentence: str) -> None:
+    with pytest.raises(BadSettings, match=sentence) as caught:
         parse_address(uri)
     assert "topsecret" not in str(caught.value)
 

@@ -218,10 +218,10 @@ def test_a_lake_path_is_one_component_below_the_changefeeds_own(changefeed: str,
 
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=2, max_size=2, unique=True))
 def test_two_tables_never_share_a_lake_path_nor_an_identity(tables: list[tuple[str, str]]) -> None:
-    one, two = (Life(TableId(*names), V) for names in tables)
-    assert format_identity(one) != format_identity(two)
-    assert location("/lake", "f", one) != location("/lake", "f", two)
-    assert parse_identity(format_identity(one)) == one
+    life, other_life = (Life(TableId(*names), V) for names in tables)
+    assert format_identity(life) != format_identity(other_life)
+    assert location("/lake", "f", life) != location("/lake", "f", other_life)
+    assert parse_identity(format_identity(life)) == life
 
 
 # --- on Spark and Iceberg ---------------------------------------------------------------------------------------------

@@ -28,11 +28,11 @@ class Answers:
 
     login: str = ""
     instead: tuple[int, bytes] | None = None
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     url: str = ""
 
     def of(self, path: str, login: str) -> tuple[int, bytes]:
-        self.asked.append(path)
+        self.requests.append(path)
         if self.instead is not None:
             return self.instead
         if self.login and login != "Basic " + base64.b64encode(self.login.encode()).decode():
@@ -67,7 +67,7 @@ def answers() -> Iterator[Answers]:
 
 def test_a_schema_is_asked_for_by_its_id(answers: Answers) -> None:
     assert connect({"url": f"{answers.url}/registry/"}).schema("7") == SCHEMA
-    assert answers.asked == ["/registry/schemas/ids/7"]
+    assert answers.requests == ["/registry/schemas/ids/7"]
 
 
 GUID = "89791762-2336-4186-9674-299b90a802e2"
@@ -75,7 +75,7 @@ GUID = "89791762-2336-4186-9674-299b90a802e2"
 
 def test_a_schema_is_asked_for_by_its_guid(answers: Answers) -> None:
     assert connect({"url": answers.url}).schema(GUID) == SCHEMA
-    assert answers.asked == [f"/schemas/guids/{GUID}"]
+    assert answers.requests == [f"/schemas/guids/{GUID}"]
 
 
 def test_a_registry_that_has_no_guids_has_no_schema_of_one(answers: Answers) -> None:
@@ -122,7 +122,7 @@ def test_of_several_registries_the_next_one_answers(answers: Answers) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "sentence"),
     [
         ((503, b"busy"), "answers 503"),
         ((404, b"<html>"), "no schema"),
@@ -131,14 +131,14 @@ def test_of_several_registries_the_next_one_answers(answers: Answers) -> None:
     ],
 )
 def test_what_is_no_answer_of_a_registry_is_no_missing_schema(
-    answers: Answers, answer: tuple[int, bytes], said: str
+    answers: Answers, answer: tuple[int, bytes], sentence: str
 ) -> None:
     answers.instead = answer
-    assert said in refused({"url": answers.url}).message
+    assert sentence in refused({"url": answers.url}).message
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "sentence"),
     [
         ({"url": "registry:8081"}, "is not a URL of a registry"),
         ({"url": "ftp://me:secret@host"}, "ftp://host is not a URL"),
@@ -150,8 +150,8 @@ def test_what_is_no_answer_of_a_registry_is_no_missing_schema(
         ({"file": "/nowhere.json"}, "/nowhere.json cannot be read .No such file or directory"),
     ],
 )
-def test_options_that_do_not_fit_are_named(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadSettings, match=said):
+def test_options_that_do_not_fit_are_named(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadSettings, match=sentence):
         connect(options)
 
 

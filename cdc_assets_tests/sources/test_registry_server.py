@@ -36,9 +36,11 @@ def test_schemas_of_a_registry_that_is_not_ours_are_read_with_login_and_tls(tmp_
             assert made.json()["id"] == int(name)
         inside = connect({"url": registry.url.replace("//", "//reader:p%40ss%2Fword@"), **trust})
         batch = messages_of([orders.row(7, id=1)])
-        found = {name: inside.schema(name) or "" for name in schema_ids(batch, MessageOptions(protocol="avro"))}
-        assert [json.loads(text) for text in found.values()] == [json.loads(text) for text in broker.registry.values()]
-        (spoken,) = classify(batch, MessageOptions(protocol="avro", registry=found)).to_pylist()
+        schemas_by_id = {name: inside.schema(name) or "" for name in schema_ids(batch, MessageOptions(protocol="avro"))}
+        assert [json.loads(text) for text in schemas_by_id.values()] == [
+            json.loads(text) for text in broker.registry.values()
+        ]
+        (spoken,) = classify(batch, MessageOptions(protocol="avro", registry=schemas_by_id)).to_pylist()
         assert (TableId(spoken["schema"], spoken["table"]), spoken["commit_ts"]) == (TableId("shop", "orders"), 7)
         assert inside.schema("999") is None
         with pytest.raises(BucketMissing, match="refused the login"):

@@ -43,34 +43,34 @@ def warnings(directory: Path, config: str, *, in_feed: bool = False) -> tuple[se
     )
     settings = feed.settings(initial={"dump": str(directory / "dump")})
     outcome = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply("test")
-    return set(lake.names()), [one.text for one in outcome.warnings if "/dump: " in one.text]
+    return set(lake.names()), [warning.text for warning in outcome.warnings if "/dump: " in warning.text]
 
 
 def test_tables_that_the_filter_excludes_are_left_out_of_a_dump_and_named(tmp_path: Path) -> None:
-    names, (said,) = warnings(tmp_path, 'force-replicate = true\n[filter]\nrules = ["*.*", "!other.*"]')
+    names, (sentence,) = warnings(tmp_path, 'force-replicate = true\n[filter]\nrules = ["*.*", "!other.*"]')
     assert names == {OLD, KEYLESS}
-    assert "filter excludes mysql.user, other.t, so nothing of that is imported" in said
+    assert "filter excludes mysql.user, other.t, so nothing of that is imported" in sentence
 
 
 def test_tables_without_a_key_are_left_out_where_the_changefeed_says_so(tmp_path: Path) -> None:
-    names, said = warnings(tmp_path, "force-replicate = false")
+    names, sentences = warnings(tmp_path, "force-replicate = false")
     assert names == {OLD, OTHER}
-    assert "force-replicate = false, so it does not replicate" in said[-1]
-    assert ": s.log. Nothing of that is imported" in said[-1]
+    assert "force-replicate = false, so it does not replicate" in sentences[-1]
+    assert ": s.log. Nothing of that is imported" in sentences[-1]
 
 
 def test_tables_without_a_key_are_warned_about_where_nothing_says_that_they_are_replicated(tmp_path: Path) -> None:
-    names, said = warnings(tmp_path, "")
+    names, sentences = warnings(tmp_path, "")
     assert names == {OLD, KEYLESS, OTHER}
-    assert "only if force-replicate is true" in said[-1]
-    assert ": s.log. What is not replicated" in said[-1]
+    assert "only if force-replicate is true" in sentences[-1]
+    assert ": s.log. What is not replicated" in sentences[-1]
 
 
 @pytest.mark.parametrize("config", ["", "force-replicate = false"])
 def test_a_table_without_a_key_that_the_feed_has_is_replicated(tmp_path: Path, config: str) -> None:
-    names, said = warnings(tmp_path, config, in_feed=True)
+    names, sentences = warnings(tmp_path, config, in_feed=True)
     assert KEYLESS in names
-    assert not [text for text in said if "s.log" in text]
+    assert not [text for text in sentences if "s.log" in text]
 
 
 @pytest.mark.parametrize(

@@ -32,24 +32,26 @@ def routing(*rules: TopicRule, topic: str = "cdc", **more: Any) -> Routing:
 def test_rows_of_recorded_topics_lie_where_their_tables_go(recorded: Topic) -> None:
     rule = recorded.recorded.get("topic_rule", "")
     rules = (TopicRule(("*.*",), rule),) if rule else ()
-    found = routing(*rules, topic=recorded.recorded.get("default_topic", "gogen"))
+    topic_routing = routing(*rules, topic=recorded.recorded.get("default_topic", "gogen"))
     lies = [recorded.lines[line]["topic"] for line in recorded.spoken.column("message").to_pylist()]
-    rows = [one for one in zip(recorded.spoken.to_pylist(), lies, strict=True) if one[0]["kind"] == Kind.ROW.value]
+    rows = [pair for pair in zip(recorded.spoken.to_pylist(), lies, strict=True) if pair[0]["kind"] == Kind.ROW.value]
     assert rows
-    assert [found.topic_of(TableId(said["schema"], said["table"])) for said, _ in rows] == [topic for _, topic in rows]
-    assert all(found.concerns(topic) for topic in lies)
+    assert [topic_routing.topic_of(TableId(message["schema"], message["table"])) for message, _ in rows] == [
+        topic for _, topic in rows
+    ]
+    assert all(topic_routing.concerns(topic) for topic in lies)
 
 
-WHOLE_TABLES = [one for one in RECORDED if one.recorded.get("partition_rule") == "table"]
+WHOLE_TABLES = [recording for recording in RECORDED if recording.recorded.get("partition_rule") == "table"]
 
 
 @pytest.mark.parametrize("recorded", WHOLE_TABLES, ids=str)
 def test_rows_of_whole_tables_lie_in_the_partition_that_ticdc_computes(recorded: Topic) -> None:
-    found, count = routing(TopicRule(("*.*",), "", "table")), recorded.recorded["partitions"]
-    rows = [one for one in recorded.spoken.to_pylist() if one["kind"] == Kind.ROW.value]
+    topic_routing, count = routing(TopicRule(("*.*",), "", "table")), recorded.recorded["partitions"]
+    rows = [message for message in recorded.spoken.to_pylist() if message["kind"] == Kind.ROW.value]
     assert rows
-    lies = [recorded.lines[one["message"]]["partition"] for one in rows]
-    assert [found.partition_of(TableId(one["schema"], one["table"]), count) for one in rows] == lies
+    lies = [recorded.lines[row["message"]]["partition"] for row in rows]
+    assert [topic_routing.partition_of(TableId(row["schema"], row["table"]), count) for row in rows] == lies
 
 
 def test_where_a_rule_spreads_a_table_no_partition_is_its_own() -> None:
@@ -65,12 +67,14 @@ def test_recorded_topics_of_an_expression_are_those_of_the_tables_that_lived() -
     named = [topic for topic in topics("avro") if topic.recorded.get("topic_rule")]
     assert named
     for recorded in named:
-        found = routing(TopicRule(("*.*",), recorded.recorded["topic_rule"]), topic=recorded.recorded["default_topic"])
+        topic_routing = routing(
+            TopicRule(("*.*",), recorded.recorded["topic_rule"]), topic=recorded.recorded["default_topic"]
+        )
         files = recorded.case.configs[0].settings().open_source().listing().schema_files
-        lived = {found.topic_of(file.table) for file in files}
+        lived = {topic_routing.topic_of(file.table) for file in files}
         there = {line["topic"] for line in recorded.lines}
         assert there <= lived | {recorded.recorded["default_topic"]}
-        assert all(found.concerns(topic) for topic in lived)
+        assert all(topic_routing.concerns(topic) for topic in lived)
 
 
 @pytest.mark.parametrize(
@@ -89,26 +93,26 @@ def test_recorded_topics_of_an_expression_are_those_of_the_tables_that_lived() -
     ],
 )
 def test_names_stand_in_expressions_as_ticdc_writes_them(expression: str, table: TableId, topic: str) -> None:
-    found = routing(TopicRule(("*.*",), expression))
-    assert found.topic_of(table) == topic
-    assert found.concerns(topic)
+    topic_routing = routing(TopicRule(("*.*",), expression))
+    assert topic_routing.topic_of(table) == topic
+    assert topic_routing.concerns(topic)
 
 
 def test_the_first_rule_that_fits_decides_and_what_none_fits_goes_to_the_default_topic() -> None:
-    found = routing(
+    topic_routing = routing(
         TopicRule(("shop.*", "!shop.log*"), "orders"),
         TopicRule(("shop.log_[ab]", "`odd.name`.t"), "logs"),
         TopicRule(("/^arch_\\d+$/.?",), "archive_{schema}"),
     )
     tables = [("shop", "a"), ("SHOP", "A"), ("shop", "log_a"), ("shop", "log_c"), ("odd.name", "t"), ("arch_7", "x")]
     tables += [("arch_7", "xy"), ("shopping", "a"), ("shop", "")]
-    routed = [found.topic_of(TableId(*table)) for table in tables]
+    routed = [topic_routing.topic_of(TableId(*table)) for table in tables]
     assert routed == ["orders", "orders", "logs", "cdc", "logs", "archive_arch_7", "cdc", "cdc", "cdc"]
 
 
 def test_case_counts_where_the_changefeed_says_so() -> None:
-    found = routing(TopicRule(("Shop.*",), "orders"), case_sensitive=True)
-    assert [found.topic_of(TableId(schema, "t")) for schema in ("Shop", "shop")] == ["orders", "cdc"]
+    topic_routing = routing(TopicRule(("Shop.*",), "orders"), case_sensitive=True)
+    assert [topic_routing.topic_of(TableId(schema, "t")) for schema in ("Shop", "shop")] == ["orders", "cdc"]
 
 
 @pytest.mark.parametrize("topic", ["a b", "{schema", "{table}_{schema}", "ü", "{schema}_{schema}_{table}"])
@@ -123,9 +127,11 @@ def test_a_matcher_that_is_no_pattern_is_refused() -> None:
 
 
 def test_topics_of_others_are_not_the_feeds() -> None:
-    found = routing(TopicRule(("shop.*", "!shop.x"), "{schema}_{table}"), TopicRule(("*.audit",), "audit"))
-    known = {name: found.concerns(name) for name in ("cdc", "shop_a", "SHOP_A", "audit")}
-    foreign = {name: found.concerns(name) for name in ("other_a", "ashop_a", "audit2", "__consumer_offsets", "cdc2")}
+    topic_routing = routing(TopicRule(("shop.*", "!shop.x"), "{schema}_{table}"), TopicRule(("*.audit",), "audit"))
+    known = {name: topic_routing.concerns(name) for name in ("cdc", "shop_a", "SHOP_A", "audit")}
+    foreign = {
+        name: topic_routing.concerns(name) for name in ("other_a", "ashop_a", "audit2", "__consumer_offsets", "cdc2")
+    }
     assert (set(known.values()), set(foreign.values())) == ({True}, {False})
 
 
@@ -134,8 +140,8 @@ def test_kafkas_own_topics_are_nobodys() -> None:
 
 
 def test_patterns_of_the_settings_decide_alone() -> None:
-    found = routing(TopicRule(("*.*",), "{schema}"), topics=("shop.*", "cdc-[12]"))
-    assert [found.concerns(name) for name in ("shop.a", "cdc-2", "cdc", "other")] == [True, True, False, False]
+    topic_routing = routing(TopicRule(("*.*",), "{schema}"), topics=("shop.*", "cdc-[12]"))
+    assert [topic_routing.concerns(name) for name in ("shop.a", "cdc-2", "cdc", "other")] == [True, True, False, False]
 
 
 NAMES = st.text("aZ09_.- {}é表\\*", min_size=1, max_size=8) | st.text(min_size=1, max_size=64)
@@ -151,11 +157,11 @@ def test_the_topic_of_every_table_concerns(
     expression: str, matchers: list[str], schema: str, table: str, sensitive: bool
 ) -> None:
     try:
-        found = routing(TopicRule(tuple(matchers), expression), case_sensitive=sensitive)
+        topic_routing = routing(TopicRule(tuple(matchers), expression), case_sensitive=sensitive)
     except BadSettings:
         return
-    topic = found.topic_of(TableId(schema, table))
-    assert found.concerns(topic)
+    topic = topic_routing.topic_of(TableId(schema, table))
+    assert topic_routing.concerns(topic)
     assert 0 < len(topic) <= 249
 
 

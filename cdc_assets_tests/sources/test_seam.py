@@ -63,9 +63,9 @@ def test_it_is_planned_decoded_and_applied(records: Records) -> None:
 
 
 def test_it_is_inspected(records: Records) -> None:
-    found = inspect_changefeed(settings())
-    assert [(table.table, table.versions) for table in found.tables] == [("shop.orders", 2)]
-    assert found.checkpoint == 300
+    inspection = inspect_changefeed(settings())
+    assert [(table.table, table.versions) for table in inspection.tables] == [("shop.orders", 2)]
+    assert inspection.checkpoint == 300
 
 
 def test_a_record_that_does_not_fit_is_kept_aside(records: Records) -> None:

@@ -68,9 +68,9 @@ def test_root_and_version_are_found_whatever_the_options_say(
 ) -> None:
     path, _ = given_path
     options = SinkOptions(date_separator=separator, enable_partition_separator=partitions, use_table_id_as_path=by_id)
-    found = parse_data_path(format_data_path(path), options, {(path.root, path.version)})
-    assert found is not None
-    assert (found.root, found.version, found.number, found.directory) == (
+    parsed_path = parse_data_path(format_data_path(path), options, {(path.root, path.version)})
+    assert parsed_path is not None
+    assert (parsed_path.root, parsed_path.version, parsed_path.number, parsed_path.directory) == (
         path.root, path.version, path.number, path.directory,
     )  # fmt: skip
 

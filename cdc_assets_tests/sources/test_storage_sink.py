@@ -82,8 +82,8 @@ def test_a_listing_holds_what_ticdc_wrote_and_counts_the_rest(bucket: Path) -> N
     (file,) = listing.data_files
     assert file == DataFile(f"{directory}/CDC000001.csv", "db/t", V, directory, 1, 5, file.etag, date="2026-03-30")
     assert listing.checkpoint == V + 1
-    assert [one.table for one in listing.schema_files] == [TableId("db", ""), TableId("db", "t")]
-    assert schema_path in {one.path for one in listing.schema_files}
+    assert [schema_file.table for schema_file in listing.schema_files] == [TableId("db", ""), TableId("db", "t")]
+    assert schema_path in {schema_file.path for schema_file in listing.schema_files}
     assert listing.ignored == {
         "unfinished upload (.tmp)": 1,
         "empty object": 1,

@@ -58,11 +58,11 @@ class Tidb:
                 if isinstance(rows, Exception):
                     raise rows
                 return list(rows() if callable(rows) else rows)
-        if found := re.fullmatch(r"SET SESSION (\w+) = (.*)", sql):
-            self.variables[found[1]] = found[2].strip("'")
+        if match := re.fullmatch(r"SET SESSION (\w+) = (.*)", sql):
+            self.variables[match[1]] = match[2].strip("'")
             return []
-        if found := re.fullmatch(r"SELECT @@SESSION\.(\w+)", sql):
-            return [(self.variables[found[1]].encode(),)]
+        if match := re.fullmatch(r"SELECT @@SESSION\.(\w+)", sql):
+            return [(self.variables[match[1]].encode(),)]
         if sql == "SELECT VERSION()":
             return [(b"8.0.11-TiDB-v8.5.4",)]
         if "LIKE 'tidb_snapshot'" in sql:
@@ -124,7 +124,7 @@ def test_a_session_that_forgets_the_snapshot_is_not_read(answering: Callable[...
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "said"),
+    ("error", "kind", "sentence"),
     [
         ((8055, "snapshot is older than GC safe point 2026-01-01"), BucketMissing, "no longer has the data of the TSO"),
         ((9006, "GC life time is shorter than transaction duration"), BucketMissing, "Create the changefeed first"),
@@ -134,10 +134,10 @@ def test_a_session_that_forgets_the_snapshot_is_not_read(answering: Callable[...
     ],
 )
 def test_what_tidb_refuses_is_reported(
-    answering: Callable[..., Tidb], error: tuple[int, str], kind: type[CdcError], said: str
+    answering: Callable[..., Tidb], error: tuple[int, str], kind: type[CdcError], sentence: str
 ) -> None:
     answering(**{"SET SESSION tidb.snapshot": pymysql.err.OperationalError(*error)})
-    with pytest.raises(kind, match=said), session(Address("h", 4000, "u"), AT):
+    with pytest.raises(kind, match=sentence), session(Address("h", 4000, "u"), AT):
         pass
 
 

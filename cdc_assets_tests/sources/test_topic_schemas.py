@@ -68,7 +68,7 @@ def test_the_tables_of_a_connector_s_source_are_described_in_mysql_s_words_too(c
     path = tmp_path / "schemas.sql"
     path.write_text(f"{comment}\nCREATE TABLE `shop`.`t` (`a` int NOT NULL COMMENT 'it\\'s', PRIMARY KEY (`a`));\n")
     older = older_tables(str(path), MessageOptions(protocol="debezium-json"))
-    assert [(one.name, one.type) for one in older.tables[TableId("shop", "t")].columns] == [("a", "INT")]
+    assert [(column.name, column.type) for column in older.tables[TableId("shop", "t")].columns] == [("a", "INT")]
 
 
 def test_what_no_source_of_a_connector_says_is_refused(tmp_path: Path) -> None:
@@ -117,5 +117,5 @@ def test_rows_are_read_by_what_they_show_and_a_schema_in_a_ddl_counts_after_it()
     alter, drop = DdlEvent(10, T, "ALTER TABLE t ADD COLUMN a INT"), DdlEvent(20, T, "DROP TABLE t")
     events = [SchemaEvent(0, T, 10, schema), SchemaEvent(0, T, 20, schema)]
     files = schema_files([alter, drop], events, OlderTables(), 5)
-    assert [(one.version, bool(one.query)) for one in files] == [(10, False), (10, True), (20, True)]
+    assert [(file.version, bool(file.query)) for file in files] == [(10, False), (10, True), (20, True)]
     assert names(files) == [("shop.t", 10)]

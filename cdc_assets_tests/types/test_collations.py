@@ -12,12 +12,12 @@ KNOWN = ["utf8mb4_bin", "latin1_bin", GENERAL, "gbk_chinese_ci", "utf8mb4_unicod
 
 
 def form(text: str, collation: str) -> str:
-    found: str = normal_form(pa.array([text]), collation)[0].as_py()
-    return found
+    folded_text: str = normal_form(pa.array([text]), collation)[0].as_py()
+    return folded_text
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "collation", "equal"),
+    ("text", "other", "collation", "equal"),
     [
         ("a", "a  ", "utf8mb4_bin", True),
         ("a", "a\t", "utf8mb4_bin", False),
@@ -49,8 +49,8 @@ def form(text: str, collation: str) -> str:
         ("कि", "कु", "utf8mb4_unicode_ci", False),
     ],
 )
-def test_texts_are_equal_as_in_tidb(one: str, other: str, collation: str, equal: bool) -> None:
-    assert (form(one, collation) == form(other, collation)) is equal
+def test_texts_are_equal_as_in_tidb(text: str, other: str, collation: str, equal: bool) -> None:
+    assert (form(text, collation) == form(other, collation)) is equal
 
 
 @pytest.mark.parametrize("collation", KNOWN)

@@ -421,8 +421,8 @@ def test_members_and_characters_that_are_not_known_hold_the_table(old: Column, v
 @pytest.mark.parametrize("old", sorted(TYPES.keys() - {"NULL"}))
 def test_every_change_of_type_has_a_case_or_is_refused(old: str) -> None:
     """Types of one family share their rules: a case of one of them stands for all."""
-    tried = {(_family(one), _family(two)) for one, _, two, _ in CASES}
-    tried |= {(_family(one.type), _family(two.type)) for one, _, two, _ in MEMBERS}
+    tried = {(_family(before), _family(after)) for before, _, after, _ in CASES}
+    tried |= {(_family(before.type), _family(after.type)) for before, _, after, _ in MEMBERS}
     untried = []
     for new in sorted(TYPES.keys() - {"NULL"}):
         of, to = (Column("c", kind, precision=20, elems=("1", "2")) for kind in (old, new))

@@ -72,8 +72,8 @@ def column(text: str) -> Column:
     kind, _, rest = text.partition("(")
     if kind in ("ENUM", "SET"):
         return col(kind, tuple(member.strip("'") for member in rest.removesuffix(")").split(",")))
-    found = col(text)
-    return replace(found, collation="utf8mb4_bin") if found.type in CHARACTER else found
+    parsed_column = col(text)
+    return replace(parsed_column, collation="utf8mb4_bin") if parsed_column.type in CHARACTER else parsed_column
 
 
 def plain(value: Any, kind: str) -> Any:

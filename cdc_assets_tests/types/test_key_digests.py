@@ -16,8 +16,8 @@ KEY = b"00" * 32
 def digests(columns: list[Column], *keys: tuple[Any, ...]) -> list[str]:
     schema = TableSchema(columns=tuple(columns), key=tuple(column.name for column in columns))
     values = {c.name: pa.array([key[at] for key in keys], arrow_type(c)) for at, c in enumerate(columns)}
-    found: list[str] = key_digests(pa.table(values), schema, KEY).to_pylist()
-    return found
+    key_digest_texts: list[str] = key_digests(pa.table(values), schema, KEY).to_pylist()
+    return key_digest_texts
 
 
 def test_parts_of_a_key_stay_apart_and_null_is_a_value_of_its_own() -> None:
@@ -37,5 +37,7 @@ def test_forms_tell_columns_and_collations_apart_and_not_names() -> None:
         return key_form(TableSchema(columns=(column,), key=(column.name,)), {column.name: origin})
 
     assert form(Column("a", "INT"), "a") == form(Column("b", "BIGINT"), "a") != form(Column("a", "INT"), "b")
-    binary, folded = (Column("a", "VARCHAR", collation=one) for one in ("utf8mb4_bin", "utf8mb4_general_ci"))
+    binary, folded = (
+        Column("a", "VARCHAR", collation=collation) for collation in ("utf8mb4_bin", "utf8mb4_general_ci")
+    )
     assert form(binary, "a") != form(folded, "a")

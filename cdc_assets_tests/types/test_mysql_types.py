@@ -46,42 +46,44 @@ def column(kind: str, precision: int | None = None, scale: int | None = None, **
     return Column("c", kind, unsigned=bool(unsigned), precision=precision, scale=scale, **more)  # type: ignore[arg-type]
 
 
-def read(one: Column, *texts: str | bytes | None, timezone: str = "UTC", binary: Binary = "raw") -> Values:
+def read(table_column: Column, *texts: str | bytes | None, timezone: str = "UTC", binary: Binary = "raw") -> Values:
     kind = pa.binary() if any(isinstance(text, bytes) for text in texts) else pa.string()
-    return values(pa.array(texts, kind), one, timezone=timezone, binary=binary)
+    return values(pa.array(texts, kind), table_column, timezone=timezone, binary=binary)
 
 
-def shown(found: Values) -> list[object]:
+def shown(lake_values: Values) -> list[object]:
     """Values, with dates as text because Python has no year 0."""
-    kind = found.array.type
-    return list((found.array.cast(pa.string()) if pa.types.is_temporal(kind) else found.array).to_pylist())
+    kind = lake_values.array.type
+    return list((lake_values.array.cast(pa.string()) if pa.types.is_temporal(kind) else lake_values.array).to_pylist())
 
 
-def bad(found: Values) -> list[int]:
-    return [] if found.bad is None else [row for row, wrong in enumerate(found.bad.to_pylist()) if wrong]
+def bad(lake_values: Values) -> list[int]:
+    return [] if lake_values.bad is None else [row for row, wrong in enumerate(lake_values.bad.to_pylist()) if wrong]
 
 
 @pytest.mark.parametrize("text", ["0e-999999999", "1e-999999999", "-1.5E-0999999999", "1e-100"])
 def test_a_decimal_of_an_exponent_far_below_its_digits_is_bad_and_ends_no_process(text: str) -> None:
-    found = read(column("DECIMAL", 12, 2), "1.00", text, None, "12e-1")
-    assert (shown(found), bad(found)) == ([Decimal("1.00"), None, None, Decimal("1.20")], [1])
+    lake_values = read(column("DECIMAL", 12, 2), "1.00", text, None, "12e-1")
+    assert (shown(lake_values), bad(lake_values)) == ([Decimal("1.00"), None, None, Decimal("1.20")], [1])
     part = values(pa.array(["x", text, "1e-2"]).slice(1), column("DECIMAL", 12, 2))
     assert (shown(part), bad(part)) == ([None, Decimal("0.01")], [0])
 
 
-def noted(found: Values) -> dict[str, list[int]]:
-    return {rule: [row for row, hit in enumerate(mask.to_pylist()) if hit] for rule, mask in found.notes.items()}
+def noted(lake_values: Values) -> dict[str, list[int]]:
+    return {rule: [row for row, hit in enumerate(mask.to_pylist()) if hit] for rule, mask in lake_values.notes.items()}
 
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_every_type_has_an_answer_to_every_question(kind: str) -> None:
-    one = column(kind, precision=5)
-    found = values(pa.array([implicit_default(one), None]), one)
-    assert found.array.type == arrow_type(one)
-    assert not bad(found)
-    assert all((spark_type(one), iceberg_type(one), type_text(one), fidelity(one).rule))
+    table_column = column(kind, precision=5)
+    lake_values = values(pa.array([implicit_default(table_column), None]), table_column)
+    assert lake_values.array.type == arrow_type(table_column)
+    assert not bad(lake_values)
+    assert all(
+        (spark_type(table_column), iceberg_type(table_column), type_text(table_column), fidelity(table_column).rule)
+    )
     for binary in get_args(Binary):
-        assert values(pa.array([], pa.string()), one, binary=binary).array.type == arrow_type(one)
+        assert values(pa.array([], pa.string()), table_column, binary=binary).array.type == arrow_type(table_column)
 
 
 def test_an_unknown_type_is_refused_by_name() -> None:
@@ -126,8 +128,8 @@ LAKE = [
 def test_lake_types_are_those_of_the_table(
     kind: str, precision: int | None, scale: int | None, spark: str, iceberg: str
 ) -> None:
-    one = column(kind, precision, scale)
-    assert (spark_type(one), iceberg_type(one)) == (spark, iceberg)
+    table_column = column(kind, precision, scale)
+    assert (spark_type(table_column), iceberg_type(table_column)) == (spark, iceberg)
 
 
 READ = [
@@ -154,10 +156,10 @@ READ = [
 ]
 
 
-@pytest.mark.parametrize(("one", "texts", "expected"), READ)
-def test_texts_become_values(one: Column, texts: list[str], expected: list[object]) -> None:
-    found = read(one, None, *texts)
-    assert (shown(found), bad(found), noted(found)) == ([None, *expected], [], {})
+@pytest.mark.parametrize(("table_column", "texts", "expected"), READ)
+def test_texts_become_values(table_column: Column, texts: list[str], expected: list[object]) -> None:
+    lake_values = read(table_column, None, *texts)
+    assert (shown(lake_values), bad(lake_values), noted(lake_values)) == ([None, *expected], [], {})
 
 
 MISFITS = [
@@ -176,38 +178,42 @@ MISFITS = [
 ]
 
 
-@pytest.mark.parametrize(("one", "texts"), MISFITS)
-def test_a_value_that_does_not_fit_marks_its_row_only(one: Column, texts: list[str | bytes]) -> None:
-    good = implicit_default(one) if one.type not in ("DATE", "DATETIME") else "2020-02-29"
-    good = good if one.type != "DATETIME" else "2020-02-29 00:00:00"
-    found = read(one, good, *texts, None, good)
-    assert bad(found) == list(range(1, len(texts) + 1))
-    assert found.array.null_count == len(texts) + 1
+@pytest.mark.parametrize(("table_column", "texts"), MISFITS)
+def test_a_value_that_does_not_fit_marks_its_row_only(table_column: Column, texts: list[str | bytes]) -> None:
+    good = implicit_default(table_column) if table_column.type not in ("DATE", "DATETIME") else "2020-02-29"
+    good = good if table_column.type != "DATETIME" else "2020-02-29 00:00:00"
+    lake_values = read(table_column, good, *texts, None, good)
+    assert bad(lake_values) == list(range(1, len(texts) + 1))
+    assert lake_values.array.null_count == len(texts) + 1
 
 
 def test_zero_partial_and_impossible_dates_become_null_with_their_rule() -> None:
-    found = read(column("DATE"), "0000-00-00", "2020-00-01", "2020-01-00", "2021-02-29", "2020-02-29")
-    assert shown(found) == [None, None, None, None, "2020-02-29"]
-    assert (bad(found), noted(found)) == ([], {ZERO_DATE: [0, 1, 2], NO_SUCH_DATE: [3]})
+    lake_values = read(column("DATE"), "0000-00-00", "2020-00-01", "2020-01-00", "2021-02-29", "2020-02-29")
+    assert shown(lake_values) == [None, None, None, None, "2020-02-29"]
+    assert (bad(lake_values), noted(lake_values)) == ([], {ZERO_DATE: [0, 1, 2], NO_SUCH_DATE: [3]})
 
 
 def test_invalid_utf8_in_a_text_is_replaced_and_noted() -> None:
-    found = read(column("TEXT"), b"good", b"b\xffd", None, b"\xf0\x9f")
-    assert (shown(found), bad(found), noted(found)) == (["good", "b�d", None, "�"], [], {BAD_UTF8: [1, 3]})
+    lake_values = read(column("TEXT"), b"good", b"b\xffd", None, b"\xf0\x9f")
+    assert (shown(lake_values), bad(lake_values), noted(lake_values)) == (
+        ["good", "b�d", None, "�"],
+        [],
+        {BAD_UTF8: [1, 3]},
+    )
 
 
 def test_the_repeated_and_the_skipped_hour_of_a_zone_are_noted() -> None:
     texts = ("2024-11-03 01:30:00", "2024-03-10 02:30:00", "2024-07-01 00:00:00", None)
-    found = read(column("TIMESTAMP"), *texts, timezone="America/New_York")
-    assert shown(found)[:3] == [
+    lake_values = read(column("TIMESTAMP"), *texts, timezone="America/New_York")
+    assert shown(lake_values)[:3] == [
         f"{text}.000000Z" for text in ("2024-11-03 05:30:00", "2024-03-10 07:00:00", "2024-07-01 04:00:00")
     ]
-    assert (bad(found), noted(found)) == ([], {AMBIGUOUS_TIME: [0], SKIPPED_TIME: [1]})
+    assert (bad(lake_values), noted(lake_values)) == ([], {AMBIGUOUS_TIME: [0], SKIPPED_TIME: [1]})
 
 
 def test_an_offset_is_a_zone_and_an_unknown_zone_is_refused() -> None:
-    found = read(column("TIMESTAMP"), "2024-01-01 00:00:00", timezone="+08:00")
-    assert shown(found) == ["2023-12-31 16:00:00.000000Z"]
+    lake_values = read(column("TIMESTAMP"), "2024-01-01 00:00:00", timezone="+08:00")
+    assert shown(lake_values) == ["2023-12-31 16:00:00.000000Z"]
     with pytest.raises(BadSettings, match="Nowhere"):
         read(column("TIMESTAMP"), "2024-01-01 00:00:00", timezone="Nowhere/At_All")
 
@@ -221,9 +227,9 @@ def test_an_instant_printed_in_a_zone_is_read_as_itself_or_as_the_earlier_of_two
     from zoneinfo import ZoneInfo
 
     local = at.replace(tzinfo=dt.timezone.utc).astimezone(ZoneInfo(zone))
-    found = read(column("TIMESTAMP", None, 6), local.strftime("%Y-%m-%d %H:%M:%S.%f"), timezone=zone)
+    lake_values = read(column("TIMESTAMP", None, 6), local.strftime("%Y-%m-%d %H:%M:%S.%f"), timezone=zone)
     expected = local.replace(fold=0).astimezone(dt.timezone.utc)
-    assert found.array.cast(pa.int64())[0].as_py() == int(
+    assert lake_values.array.cast(pa.int64())[0].as_py() == int(
         (expected - dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)) / dt.timedelta(microseconds=1)
     )
 
@@ -258,8 +264,8 @@ def test_bytes_survive_every_text_form(raws: list[bytes | None]) -> None:
         "latin-1": [None if raw is None else raw.decode("latin-1") for raw in raws],
     }
     for binary, texts in forms.items():
-        found = values(pa.array(texts, pa.string()), column("BLOB"), binary=binary)
-        assert (found.array.to_pylist(), bad(found)) == (raws, [])
+        lake_values = values(pa.array(texts, pa.string()), column("BLOB"), binary=binary)
+        assert (lake_values.array.to_pylist(), bad(lake_values)) == (raws, [])
 
 
 def test_a_slice_is_read_like_the_whole() -> None:
@@ -284,7 +290,7 @@ def test_defaults_of_a_schema_file_become_texts() -> None:
         (column("VARCHAR", default=""), ""),
         (column("VARCHAR"), None),
     ]
-    assert [default_text(one) for one, _ in cases] == [expected for _, expected in cases]
+    assert [default_text(table_column) for table_column, _ in cases] == [expected for _, expected in cases]
 
 
 def test_a_default_that_the_schema_file_cannot_carry_is_refused() -> None:
@@ -302,7 +308,7 @@ def test_the_time_of_the_statement_is_no_value() -> None:
 
 def test_implicit_defaults_are_mysqls() -> None:
     kinds = [column("ENUM", elems=("p", "q")), column("TIME", None, 3), column("BINARY", 2), column("JSON")]
-    assert [implicit_default(one) for one in kinds] == ["p", "00:00:00.000", b"\0\0", "null"]
+    assert [implicit_default(kind) for kind in kinds] == ["p", "00:00:00.000", b"\0\0", "null"]
 
 
 def test_types_are_written_as_people_write_them() -> None:
@@ -313,7 +319,7 @@ def test_types_are_written_as_people_write_them() -> None:
         column("BIT UNSIGNED", 8),
         column("TEXT", 65535),
     ]
-    assert [type_text(one) for one in kinds] == [
+    assert [type_text(kind) for kind in kinds] == [
         "DECIMAL(10,2) UNSIGNED",
         "DATETIME(3)",
         "VARCHAR(20)",
