@@ -242,10 +242,6 @@ class Pipeline:
         tables, worked = begun(planned), set[Life]()
         findings = self.planner.findings(listing, planned)
         self.journal.complete(planned, run)
-        if any(
-            isinstance(step, CreateTable) for step in planned.steps
-        ):  # a run that is killed is to leave their states
-            self.journal.states(self._outcome(planned, listing, tables, planned.steps, findings, 0.0), run)
         for attempt in range(REPLANS + 1):
             waiting = self._held_back(planned)
             steps = tuple(step for step in (select(planned) if select else planned.steps) if step.life not in waiting)
