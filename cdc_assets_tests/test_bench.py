@@ -133,8 +133,8 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> dict[str, MemoryLake]:
         name = feed.name(table)
         return lakes[lake.warehouse].read(replace(name, table=f"{name.table}__{kind}") if kind else name)
 
-    def held(feed: Feed, lake: LakeSettings, table: int = 0, kind: str = "") -> tuple[int, str]:
-        return fingerprint_of_rows(feed, rows(feed, lake, table, kind), kind)
+    def held(feed: Feed, lake: LakeSettings, table: int = 0, kind: str = "", stamped: bool = True) -> tuple[int, str]:
+        return fingerprint_of_rows(feed, rows(feed, lake, table, kind), kind, stamped)
 
     monkeypatch.setattr(contenders, "_spark", lambda lake: contextmanager(lambda: iter([None]))())
     for name in ("ours", "windows", "history"):

@@ -16,8 +16,8 @@ from cdc_assets_tests.kafka_broker import Broker, running_broker
 
 __all__ = ["ON_A_BROKER", "SCENARIOS"]
 
-ON_A_BROKER = ("topics", "archived-topic", "many-tables-topic", "idle-topic", "topic-memory")
-"""Scenarios that start a broker."""
+ON_A_BROKER = ("topics", "archived-topic", "by-offset", "many-tables-topic", "idle-topic", "topic-memory")
+"""Scenarios that start a broker, or the command with a JVM."""
 
 _LANDINGS_A_DAY = 24 * 3600 // 30
 

@@ -212,7 +212,7 @@ def test_an_import_is_refused_where_rows_of_the_changefeed_above_the_dump_are_go
     joined.join()
     result = joined.job("rebuild", tables=["s.t"])
     assert not result.success
-    assert "Restore it." in reason_of(result)
+    assert "existed and is missing now" in reason_of(result)
     assert joined.first.name in reason_of(result)
     assert joined.values() == LACKING
 
