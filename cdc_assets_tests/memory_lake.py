@@ -407,7 +407,7 @@ class MemoryLake:
             raise TableMoved(f"rows of {step.life} were forgotten meanwhile")
         window = self.staged.pop(staged.path)
         changes = window.changes
-        lo = table.progress.tso - (table.progress.phase is Phase.DDL)
+        lo = table.progress.through
         if step.positions is None and lo != step.lo:
             raise TableMoved(f"{step.life} stands at {table.progress}, not at {step.lo}")
         assert (DELETED_AT in table.rows.column_names) == (DELETED_AT in step.lake_columns), step.life

@@ -91,7 +91,7 @@ class Label:
     @property
     def rows_from(self) -> Tso:
         """Rows above this commit-ts are still due."""
-        return self.progress.tso - (self.progress.phase is Phase.DDL)
+        return self.progress.through
 
 
 def fallback(label: Label, snapshot_id: int) -> dict[str, str]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from cdc_assets.decoding.keyed_rows import WantedKeys
 from cdc_assets.errors import BadSettings, ForgetRefused
 from cdc_assets.history.masks import names_at
-from cdc_assets.model.progress import AppliedState, Life, Phase
+from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import first_of
@@ -159,7 +159,7 @@ def applied_through(planned: Plan, targets: Collection[Life]) -> dict[Life, Tso]
     through: dict[Life, Tso] = {}
     for life in set(targets).difference(planned.idle):
         progress = planned.applied[life].progress
-        position = progress.tso - (progress.phase is Phase.DDL)
+        position = progress.through
         through[life.source] = min(position, through.get(life.source, position))
     return through
 

@@ -79,7 +79,7 @@ def replay(pipeline: Pipeline, table: str = "") -> tuple[ReplayResult, ...]:
 
 def _is_left_out(row: QuarantinedRow, applied: AppliedState) -> bool:
     """Return whether the table has a window without a record: that in which it was set aside may not be applied."""
-    through = applied.progress.tso - (applied.progress.phase is Phase.DDL)
+    through = applied.progress.through
     return row.lo < through if row.commit_ts is None else row.commit_ts <= through
 
 

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import CdcError
 from cdc_assets.formats import LINE, Decoded, Wire, decode_among, position_column
-from cdc_assets.model.progress import AppliedState, Phase
+from cdc_assets.model.progress import AppliedState
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DIGEST_MASK, DataFile, Listing, SettledFiles, fingerprint
@@ -335,9 +335,7 @@ def _claims(planned: Plan) -> dict[TableId, list[_Claim]]:
 
 def _applied(state: AppliedState | None) -> Tso:
     """The TSO through which all rows are in a table, -1 for one that does not stand."""
-    if state is None:
-        return -1
-    return state.progress.tso - (state.progress.phase is Phase.DDL)
+    return -1 if state is None else state.progress.through
 
 
 def _of(claims: Mapping[TableId, Sequence[_Claim]], history: History, root: str, version: Tso) -> list[_Claim] | None:
@@ -368,7 +366,7 @@ def _done(files: Sequence[DataFile], stats: Mapping[str, FileStats], claims: Seq
 
     def is_done(file: DataFile) -> bool:
         read = stats.get(file.path)
-        if read is None or (read.size, read.etag) != (file.size, file.etag):
+        if read is None or not _is_as_read(file, read):
             return False
         if read.min_commit_ts is None or read.max_commit_ts is None:
             return not read.rows

@@ -410,7 +410,7 @@ class _Chain:
                 current.append(event)
                 ahead.append(event)
                 continue
-            if current and event.at - 1 > position.tso - (position.phase is Phase.DDL):
+            if current and event.at - 1 > position.through:
                 steps.extend(self._rows(position, event.at - 1, current, ahead))
             steps += self._at(event)
             if isinstance(steps[-1], HoldTable):

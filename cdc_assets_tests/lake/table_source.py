@@ -76,7 +76,7 @@ class Source:
     def window(self, hi: int, *files: list[tuple[Any, ...]]) -> tuple[ApplyRows, Files]:
         """Build the step that applies the rows of some files through `hi`, and the files."""
         applied = self.lake.state.find(self.life).applied
-        lo = applied.progress.tso - (applied.progress.phase is Phase.DDL)
+        lo = applied.progress.through
         root, version = "r", self.life.version
         data = {
             f"r/{version}/CDC{number:06d}.csv": "".join(self._line(row) for row in rows).encode()
