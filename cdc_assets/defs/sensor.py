@@ -37,6 +37,7 @@ from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.tso import Tso, seconds_behind, tso_time
 from cdc_assets.model.wording import counted, seconds_text
+from cdc_assets.operations.named import is_called
 from cdc_assets.planning.partitions import PartitionKey, format_table, life_of, parse_partition_key
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import (
@@ -512,7 +513,8 @@ def _leave(plan: Plan, batch: RunBatch, dues: Iterable[Due], underway: _Underway
 
 def _named(plan: Plan, texts: frozenset[str]) -> set[Life]:
     """Return the lives that a run config names, by identity or by present name."""
-    return {life for life, table in plan.history.lives.items() if not texts.isdisjoint((str(life), str(table.name)))}
+    lives = plan.history.lives.items() if texts else ()
+    return {life for life, table in lives if any(is_called(text, (life, table.name)) for text in texts)}
 
 
 def _bounded(attempts: Sequence[Attempt]) -> tuple[Attempt, ...]:
