@@ -1,4 +1,4 @@
-"""What is left of a window for a mirror that marks deleted rows, in however many parts the window is read."""
+"""Windows of mirrors that mark deleted rows leave the same changes whether they are read in one part or in several."""
 
 from __future__ import annotations
 

@@ -18,8 +18,7 @@ from cdc_assets.cli.query import _reservations
 from cdc_assets.decoding import FILE
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Op
-from cdc_assets.lake import Lake, commit_stage, row_delta
-from cdc_assets.lake.commit import RowDelta
+from cdc_assets.lake import Lake, commit_stage
 from cdc_assets.lake.forget import LakeForgetting
 from cdc_assets.lake.history_checks import history_problem
 from cdc_assets.lake.staging import stage
@@ -42,6 +41,7 @@ from cdc_assets.operations.status import lake_status
 from cdc_assets.report.text import status_lines
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.generated import Feed, Trial, faults
+from cdc_assets_tests.lake.conftest import Deltas
 from cdc_assets_tests.lake.table_source import ID, NOTE, SCHEMA, Source, id_below
 from cdc_assets_tests.lake.test_histories_lake import tidy
 from cdc_assets_tests.lake_contents import contents_of
@@ -85,25 +85,6 @@ def marks(source: Source, *left_out: str) -> Rows:
 def by_merge() -> AbstractContextManager[Any]:
     """Let Spark write windows."""
     return patch.object(commit_stage, "row_delta_of", return_value=None)
-
-
-class Deltas:
-    """Counts the windows that were row deltas."""
-
-    def __init__(self) -> None:
-        self.made: list[bool] = []
-
-    def __call__(self, *given: Any) -> RowDelta | None:
-        delta = row_delta.row_delta_of(*given)
-        self.made.append(delta is not None)
-        return delta
-
-
-@pytest.fixture
-def deltas(monkeypatch: pytest.MonkeyPatch) -> Deltas:
-    counted = Deltas()
-    monkeypatch.setattr(commit_stage, "row_delta_of", counted)
-    return counted
 
 
 def random_windows(seed: int, count: int) -> list[tuple[int, Rows]]:

@@ -18,13 +18,13 @@ from pyroaring import BitMap
 
 from cdc_assets.decoding.states import END_AT, END_TS, START_AT, START_TS
 from cdc_assets.lake import Lake, commit_stage, row_delta
-from cdc_assets.lake.commit import RowDelta
 from cdc_assets.lake.staging import tasks
 from cdc_assets.lake.staging.tasks import FirstLoad, StagePlace, write_data_files
 from cdc_assets.model.layout import TableLayout, Transform
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, RetypeColumn
+from cdc_assets_tests.lake.conftest import Deltas
 from cdc_assets_tests.lake.table_source import ID, NOTE, SCHEMA, Source
 
 DAY = Column("day", "DATE", nullable=False, is_pk=True)
@@ -38,25 +38,6 @@ KEYS: dict[str, tuple[Column, Callable[[int], Any]]] = {
     "unsigned bigint": (BIG, lambda n: 2**64 - 1 - n),
     "decimal": (PRICE, lambda n: f"{n}.50"),
 }
-
-
-class Deltas:
-    """Counts the windows that were row deltas."""
-
-    def __init__(self) -> None:
-        self.made: list[bool] = []
-
-    def __call__(self, *given: Any) -> RowDelta | None:
-        delta = row_delta.row_delta_of(*given)
-        self.made.append(delta is not None)
-        return delta
-
-
-@pytest.fixture
-def deltas(monkeypatch: pytest.MonkeyPatch) -> Deltas:
-    counted = Deltas()
-    monkeypatch.setattr(commit_stage, "row_delta_of", counted)
-    return counted
 
 
 def windows(key: Callable[[int], Any], seed: int, *, pair: bool) -> list[list[tuple[Any, ...]]]:

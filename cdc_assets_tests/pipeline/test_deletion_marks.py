@@ -23,7 +23,7 @@ from cdc_assets_tests.connector_writer import Source as ConnectorSource
 from cdc_assets_tests.generated import Feed, Generated, each_history, feeds, how_many
 from cdc_assets_tests.lake_contents import contents_of
 from cdc_assets_tests.landing.test_barriers import Lines, feed_of
-from cdc_assets_tests.landing.test_generated_connectors import TABLE, held
+from cdc_assets_tests.landing.test_generated_connectors import TABLE, turns
 from cdc_assets_tests.landing.test_generated_topics import any_history, any_style
 from cdc_assets_tests.marked_rows import MarkingLake, mark_differences, marked_rows
 from cdc_assets_tests.message_writer import marks
@@ -141,16 +141,8 @@ def test_messages_of_a_connector_mark_rows(seed: int, partitions: int) -> None:
     source, log = ConnectorSource(seed, partitions), MemoryLog([])
     feed = TopicFeed.of(log, sink_uri=URI, name="c", **SOFT, history={"*.*": "scd2"})
     feed.lake = MarkingLake()
-    for turn in range(5):
-        for _ in range(source.random.randint(5, 25)):
-            source.step()
-        if turn and source.random.random() < 0.6:
-            source.send_again(log)
-        source.send(log)
-        outcome = feed.apply()
-        assert [table.reason for table in outcome.tables if table.reason] == []
+    for _ in turns(source, log, feed):
         if TABLE in feed.lake.names():
-            assert held(feed, source) == source.rows
             assert list(mark_differences(feed.lake)) == []
 
 
