@@ -15,7 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from cdc_assets_tests.package_code import MODULES, ROOT
+from cdc_assets_tests.package_code import MODULES, PACKAGE, ROOT
 from cdc_assets_tests.test_house import imports
 
 if sys.version_info >= (3, 11):
@@ -148,3 +148,9 @@ def test_setup_says_which_python_it_needs(tmp_path: Path) -> None:
     done = subprocess.run(["make", "setup", f"PYTHON={old}"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "no Python 3.10 or newer" in done.stderr
+
+
+def test_the_package_installs_the_instance_settings_of_the_checkout() -> None:
+    instance = PACKAGE / "defs" / "dagster.yaml"
+    assert instance.resolve() == (ROOT / "dagster.yaml").resolve()
+    assert instance.read_text().startswith("# A Dagster instance")
