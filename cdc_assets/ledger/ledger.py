@@ -22,7 +22,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from cdc_assets.errors import BadSettings, StorageUnavailable
-from cdc_assets.model.comparison import EqualRange, TableComparison, format_comparison, parse_comparison
+from cdc_assets.model.comparison import TableComparison, format_comparison, parse_comparison
 from cdc_assets.model.findings import SEEN_IN_ROWS, Finding, Severity
 from cdc_assets.model.forecast import MOST_POINTS
 from cdc_assets.model.ledger_entries import UNREAD, UNWRITTEN, FileEntry, JournalEntry, TableState
@@ -217,7 +217,6 @@ _FINDINGS = _table("findings", {"position": sa.Integer}, {
     "rule": TEXT, "severity": TEXT, "table": TEXT, "sentence": TEXT, "detail": TEXT, "run": TEXT,
 })  # fmt: skip
 _COMPARISONS = _table("comparisons", {"table": TEXT}, {"comparison": TEXT, "compared_at": FLOAT})
-_EQUAL_RANGES = _table("equal_ranges", {"life": TEXT, "number": INT}, {"equal_range": TEXT})
 _FORGOTTEN = _table("forgotten", {"life": TEXT}, {"run": TEXT})
 """The run that took rows out of a table last: who read them before that records no values of them any more."""
 
@@ -590,31 +589,6 @@ class Ledger:
         with self._database.write() as connection:
             connection.execute(sa.delete(_COMPARISONS).where(condition))
 
-    def record_equal_range(self, changefeed: str, life: Life, equal: EqualRange, revision: str) -> None:
-        """Record that a range of a table's key is equal to the source, until all of the table is compared.
-
-        Nothing is recorded where rows of it were forgotten since, as for comparisons.
-        """
-        row = {"changefeed": changefeed, "life": str(life), "number": time.time_ns(), "equal_range": astuple(equal)}
-        with self._database.write() as connection:
-            if _revision_of(connection, changefeed, life) == revision:
-                replace_rows(connection, _EQUAL_RANGES, [{**row, "equal_range": json.dumps(row["equal_range"])}])
-
-    def equal_ranges(self, changefeed: str, life: Life) -> tuple[EqualRange, ...]:
-        """Return the ranges of a table that were compared and equal, in the order in which they were."""
-        columns = _EQUAL_RANGES.c
-        query = sa.select(columns.equal_range).where(columns.changefeed == changefeed, columns.life == str(life))
-        with self._database.read() as connection:
-            rows = connection.execute(query.order_by(columns.number)).all()
-        return tuple(EqualRange(*json.loads(row.equal_range)) for row in rows)
-
-    def remove_equal_ranges(self, changefeed: str, lives: Iterable[Life]) -> None:
-        """Remove what was recorded of ranges of these tables."""
-        columns = _EQUAL_RANGES.c
-        condition = sa.and_(columns.changefeed == changefeed, columns.life.in_([str(life) for life in lives]))
-        with self._database.write() as connection:
-            connection.execute(sa.delete(_EQUAL_RANGES).where(condition))
-
     # --- DDL ---
 
     def record_ddl(self, changefeed: str, entry: JournalEntry) -> None:
@@ -708,7 +682,6 @@ class Ledger:
                 _FORGOTTEN,
                 [{"changefeed": changefeed, "life": identity, "run": run} for identity in identities],
             )
-        self.remove_equal_ranges(changefeed, lives)
         with self._database.write() as connection:
             for table in (FILES, _SETTLED_FILES):
                 some = sa.and_(table.c.changefeed == changefeed, table.c.life.in_(identities))

@@ -35,24 +35,6 @@ class RowDifference:
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class EqualRange:
-    """A range of a table's key in which lake and source were equal: `low` <= the first key column < `high`, as texts.
-
-    None is no bound. The source was read as of `at`, 0 for the present then, and the lake in a snapshot. `source` and
-    `basis` are those of a `TableComparison`; `kept_out` rows of the source were not compared.
-    """
-
-    low: str | None
-    high: str | None
-    at: Tso
-    snapshot: int | None
-    rows: int
-    source: str
-    basis: str
-    kept_out: int = 0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableComparison:
     """How a table compares with its source. `state` is EQUAL, DIFFERENT or NOT_COMPARED, then with the `reason`.

@@ -7,7 +7,7 @@ complete       say that tables had no rows before their changefeed began
 cuts           one state of all tables at a position: made, listed, removed
 decide_landed  what people decide about messages of topics
 engines        how engines connect to a lake and read a table, as text
-equal_ranges   a large table in ranges of its key, of which those that were equal are not compared again
+key_ranges     a large table in ranges of its key, of which those that were equal are not compared again at a newer TSO
 explain        where a row comes from
 extract        changes of a table between two positions
 forget         rows of keys taken out of everything that the lake has

@@ -145,7 +145,6 @@ def let_in(pipeline: Pipeline, table: str, name: str, run: str = "") -> Forgotte
     for part in parts:
         pipeline.lake.remove_decision(part)
         pipeline.ledger.remove_comparison(changefeed, part.table)
-        pipeline.ledger.remove_equal_ranges(changefeed, part.lives)
     whole = max(united(parts, whenever=True), key=lambda part: len(part.digests))
     text = f"{counted(len(whole.digests), 'key')} of {name} are no longer kept out"
     pipeline.journal.note(whole.lives[0], whole.table, "let in", text, run)

@@ -575,7 +575,6 @@ def _record(work: _Rebuild[AsideT], life: Life, state: AppliedState, result: Ste
     work.live.journal.note(life, state.name or life.born_as, REBUILD, query, work.run, result, moment)
     ledger.record_files(name, life, notes.read.get(str(life), {}).values(), work.run, result.snapshot_after)
     ledger.remove_accounts(name, life)
-    ledger.remove_equal_ranges(name, [life])
     ledger.remove_findings(name, state.name or life.born_as)
     return text
 

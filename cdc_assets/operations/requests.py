@@ -138,7 +138,6 @@ class VerifyRequest(Request):
     where: str = option("Compare these rows only: \"id >= 1000 AND day < '2025-06-01'\".", metavar="CONDITION")
     sample: str = option("Compare a share of the rows, chosen by their key: 1%.", metavar="SHARE")
     cut: str = option("Compare tables as they are in a cut, with the source of then.", metavar="NAME")
-    resume: bool = option("Go on after an interruption: pass over what was equal, tables and ranges of keys.", False)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from cdc_assets.decoding.lake_columns import OPTIONAL
 from cdc_assets.errors import BadSettings, BucketMissing, CdcError, SetupError
 from cdc_assets.formats import NOT_WRITTEN
 from cdc_assets.model.by_name import ByName
-from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, REPAIRED, EqualRange, TableComparison
+from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, REPAIRED, TableComparison
 from cdc_assets.model.cuts import Cut
 from cdc_assets.model.dumps import Dump, DumpTable, RowCondition
 from cdc_assets.model.progress import Life, Phase, Progress
@@ -39,7 +39,7 @@ from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.comparison import BlockFacts, ComparedRows, Comparison, SourceChanged, borders_of
-from cdc_assets.operations.equal_ranges import RangePlan, grouped, plan_ranges
+from cdc_assets.operations.key_ranges import EqualRange, RangePlan, grouped, plan_ranges
 from cdc_assets.operations.lake_rows import LakeRows
 from cdc_assets.operations.losses import DIFFERING_RULES, MADE_NULL, OTHER_CENTURY, is_guess, loss_between
 from cdc_assets.operations.named import is_called, mirrors, no_such_table, table_called
@@ -78,9 +78,7 @@ class VerifyOptions:
 
     At most `threads` connections read it, and together no more than `rows_per_second` rows. At most `shown` rows of a
     table are named, and only those of the `choice` compared. With `repair` those that differ are written into the lake
-    as the source has them, by that `run`. With `resume` tables that were equal and have not changed in the lake since
-    are not read, nor are ranges of a key that were equal when a comparison was interrupted. With the name of a `cut`
-    tables are compared as they are there.
+    as the source has them, by that `run`. With the name of a `cut` tables are compared as they are there.
     """
 
     quiet: bool = False
@@ -90,7 +88,6 @@ class VerifyOptions:
     choice: RowChoice = EVERY_ROW
     repair: bool = False
     run: str = ""
-    resume: bool = False
     cut: str = ""
 
 
@@ -103,7 +100,6 @@ def options_of(settings: VerifySettings, request: VerifyRequest, run: str = "") 
         shown=settings.shown,
         choice=parse_choice(request.where, request.sample or settings.sample, secrets.randbelow(1 << 30)),
         repair=request.repair,
-        resume=request.resume,
         cut=request.cut,
         run=run,
     )
@@ -124,22 +120,20 @@ def verify(
 ) -> Iterator[TableComparison]:
     """Compare tables with the source, one after the other: those of these names or patterns, all without any.
 
-    `connect` opens the source at a TSO, 0 for the present; a dump is of its own. Results are recorded in the ledger,
-    and ranges of large tables until all of them are compared. Where garbage collection passes T in the midst, what is
-    left is compared at a newer one. Raises BadSettings where the source cannot be read at T and the tables are not
+    `connect` opens the source at a TSO, 0 for the present; a dump is of its own. Results are recorded in the ledger.
+    Where garbage collection passes T in the midst, the tables and ranges of keys that are left are compared at a newer
+    one. Raises BadSettings where the source cannot be read at T and the tables are not
     quiet, and what planning and the source raise.
     """
-    done, begun = set[Life](), set[Life]()
+    done, equal = set[Life](), _EqualRanges()
     proof: _Proof | None = None
     while True:
         try:
-            proof = _Proof(pipeline, lake, connect, options, tables, say, begun)
+            proof = _Proof(pipeline, lake, connect, options, tables, say, equal)
             for life, comparison, forgotten in proof.compared(done):
                 done.add(life)
                 if not comparison.cut:
                     pipeline.ledger.record_comparison(pipeline.settings.name, life, comparison, forgotten)
-                if comparison.state != NOT_COMPARED:
-                    pipeline.ledger.remove_equal_ranges(pipeline.settings.name, [life])
                 yield comparison
         except BucketMissing as gone:
             if "code" not in gone.where:  # it is not a server that says so
@@ -148,8 +142,7 @@ def verify(
                 continue
             raise BucketMissing(
                 f"{gone.message} Tables are compared with the source as of the fence. A changefeed that runs keeps "
-                "that for its gc-ttl, else a larger tidb_gc_life_time does: then apply, and compare right after it; "
-                "with --resume what was compared is passed over.",
+                "that for its gc-ttl, else a larger tidb_gc_life_time does: then apply, and compare right after it.",
                 **gone.where,
             ) from None
         if not tables and not options.cut:
@@ -157,13 +150,20 @@ def verify(
         return
 
 
-def known_equal(pipeline: Pipeline, bare: TableComparison) -> TableComparison | None:
-    """Return what was recorded of a table if it was equal to the same source in the same snapshot, None otherwise."""
-    before = pipeline.ledger.comparisons(pipeline.settings.name).get(bare.table)
-    if before is None or before.state != EQUAL or before.earlier:
-        return None
-    identity = (bare.source, bare.basis, bare.snapshot, bare.chosen)
-    return before if (before.source, before.basis, before.snapshot, before.chosen) == identity else None
+class _EqualRanges:
+    """Ranges of tables' keys in which both sides were equal, for as long as a verification runs."""
+
+    def __init__(self) -> None:
+        self._ranges = dict[tuple[Life, str], list[EqualRange]]()
+
+    def note(self, life: Life, forgotten: str, equal: EqualRange) -> None:
+        """Keep a range; `forgotten` is the run that had taken rows out of the table last when its comparison began."""
+        self._ranges.setdefault((life, forgotten), []).append(equal)
+
+    def of(self, life: Life, bare: TableComparison, forgotten: str) -> list[EqualRange]:
+        """Return the ranges that a comparison need not read again, which has their source and basis; none in a cut."""
+        ranges = self._ranges.get((life, forgotten), ()) if not bare.cut else ()
+        return [equal for equal in ranges if (equal.source, equal.basis) == (bare.source, bare.basis)]
 
 
 @dataclass
@@ -176,7 +176,7 @@ class _Proof:
     options: VerifyOptions
     tables: Sequence[str]
     say: Say
-    begun: set[Life]
+    equal: _EqualRanges
     plan: Plan = field(init=False)
     at: Tso = field(init=False)
     source: InitialSource = field(init=False)
@@ -240,7 +240,7 @@ class _Proof:
     # --- which tables ---
 
     def compared(self, done: Collection[Life]) -> Iterator[tuple[Life, TableComparison, str]]:
-        """Yield the comparison of each table that is asked for and not done; those `begun` go on where they stand.
+        """Yield the comparison of each table that is asked for and not done.
 
         With each the run that had taken rows out of the table last when its comparison began.
         """
@@ -249,9 +249,6 @@ class _Proof:
         for life, name in self._asked():
             if life not in done:
                 start, breaks = time.monotonic(), self.reconnects
-                if life not in self.begun and not self.options.resume:
-                    ledger.remove_equal_ranges(feed, [life])
-                self.begun.add(life)
                 forgotten = ledger.revision(feed, life)
                 comparison = self._compared(life, name, theirs.get(name), forgotten)
                 again = self.reconnects - breaks
@@ -474,14 +471,11 @@ class _TablePair:
         compared = ", ".join(f"{name} {self.scan.columns[name]}" for name in names)
         masks = ", ".join(f"{name} {mask.value}" for name, mask in made_for(own).settings.items())
         bare = replace(bare, basis=f"({compared}) by ({', '.join(key)}){f' with {masks}' if masks else ''}")
-        before = known_equal(proof.pipeline, bare) if proof.options.resume and not columns.differences else None
-        if before is not None:
-            return before
         how, borders = self._comparison(own, pairs, key), lake.borders(key)
         how = replace(how, chosen=choice.chosen) if choice else how
         plan, equal = None, list[EqualRange]()
         if borders is not None and not choice:
-            equal = list(self._equal_before(bare))
+            equal = proof.equal.of(self.history.life, bare, self.forgotten)
             key_column, their = next(pair for pair in pairs if pair[0].name == key[0])
             plan = plan_ranges(borders, key_column, self.theirs, their.name, equal, self.scan.rows or 0)
         source = _SourceSide(self, pairs, RowRate(proof.options.rows_per_second), choice.conditions, plan)
@@ -554,13 +548,13 @@ class _TablePair:
         bare: TableComparison,
         executors: Executors | None,
     ) -> ComparedRows:
-        """Compare the rows of the ranges that are not known to be equal, and record those that are."""
-        ledger, name = self.proof.pipeline.ledger, self.proof.pipeline.settings.name
+        """Compare the rows of the ranges that are not known to be equal, and note those that are."""
 
         def record(piece: int, count: int) -> None:
-            place = (*plan.bounds(plan.open_ranges[piece]), bare.at, bare.snapshot)
+            place = (*plan.bounds(plan.open_ranges[piece]), bare.at)
             equal_range = EqualRange(*place, count, bare.source, bare.basis, source.kept_out[piece])
-            ledger.record_equal_range(name, self.history.life, equal_range, self.forgotten)
+            if not bare.cut:
+                self.proof.equal.note(self.history.life, self.forgotten, equal_range)
 
         def again(numbers: Sequence[int]) -> Sequence[Any]:
             return source.of_ranges(grouped(numbers, len(numbers)))
@@ -571,22 +565,6 @@ class _TablePair:
         """Return who reads a large table; None for the driver, which threads keep as busy as tasks beside it would."""
         executors = self.proof.lake.executors(f"the comparison of {table}", only_elsewhere=True)
         return executors if executors.worth((self.scan.rows or 0) * _BYTES_A_ROW) else None
-
-    def _equal_before(self, bare: TableComparison) -> Iterator[EqualRange]:
-        """Yield the ranges that are known to be equal: of a source as it is now only while the lake is the same.
-
-        Those of a cut are of that alone.
-        """
-        ledger, name = self.proof.pipeline.ledger, self.proof.pipeline.settings.name
-        cuts = {cut.at for cut in self.proof.lake.cuts()}
-        for equal_range in ledger.equal_ranges(name, self.history.life):
-            if (equal_range.source, equal_range.basis) != (bare.source, bare.basis):
-                continue
-            known = (
-                equal_range.at not in cuts if equal_range.at else not bare.at and equal_range.snapshot == bare.snapshot
-            )
-            if equal_range.at == bare.at if bare.cut else known:
-                yield equal_range
 
     def _forgotten(self, key: Sequence[str]) -> tuple[ExcludedKeys, ...]:
         """Return the forgotten keys of the table; raises UnknownKeys where rows cannot be told apart by them."""

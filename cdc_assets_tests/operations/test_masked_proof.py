@@ -92,7 +92,7 @@ def test_nothing_that_compares_repairs_or_explains_shows_or_keeps_a_value_of_a_m
 ) -> None:
     caplog.set_level("DEBUG")
     monkeypatch.setattr("cdc_assets.operations.verify._SAMPLED", 1)
-    monkeypatch.setattr("cdc_assets.operations.equal_ranges._FEWEST", 9)
+    monkeypatch.setattr("cdc_assets.operations.key_ranges._FEWEST", 9)
     feed, printed_texts = proof.feed, list[str]()
 
     def do(*words: str) -> str:
@@ -134,7 +134,7 @@ def test_nothing_that_compares_repairs_or_explains_shows_or_keeps_a_value_of_a_m
         ("explain", "shop.t", rows[3]["id"]), ("verify", "shop.t", "--repair", "--debug"),
         ("verify", "shop.v", "--repair", "--json"), ("verify", "shop.w", "--repair"),
         ("explain", "shop.t", rows[3]["id"]), ("explain", "shop.v", rows[9]["id"], "--json"),
-        ("explain", "shop.v", rows[9]["id"] + "x"), ("verify", "--json", "--resume", "--where", "seen >= 1"),
+        ("explain", "shop.v", rows[9]["id"] + "x"), ("verify", "--json", "--where", "seen >= 1"),
     ):  # fmt: skip
         do(*words)
     journal = repr(proof.ledger.journal("shop"))

@@ -43,7 +43,7 @@ from cdc_assets.operations.losses import MADE_NULL, OTHER_CENTURY, SAME_JSON, is
 from cdc_assets.operations.release import release
 from cdc_assets.operations.row_choice import parse_choice
 from cdc_assets.operations.row_readers import RowRate
-from cdc_assets.operations.verify import VerifyOptions, known_equal, verify
+from cdc_assets.operations.verify import VerifyOptions, verify
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.report.comparison import comparison_lines
 from cdc_assets.sources import InitialSource, connect_dump, connect_server
@@ -252,57 +252,11 @@ def test_what_garbage_collection_has_passed_says_how_to_keep_it(
         applied.compared(read_by(mariadb, *standing.databases))
 
 
-def test_a_table_that_was_equal_is_not_read_again_when_resumed(
-    tidb: Callable[[Applied], TidbStandIn], mariadb: Server
-) -> None:
-    applied = Applied(CONFIGS[PARTITIONS])
-    standing = tidb(applied)
-    source = read_by(mariadb, *standing.databases)
-    first = applied.compared(source)
-    assert {comparison.state for comparison in first.values()} == {EQUAL}
-    standing.asked.clear()
-    again = applied.compared(source, resume=True)
-    assert {name: replace(comparison, seconds=0) for name, comparison in again.items()} == {
-        name: replace(comparison, seconds=0) for name, comparison in first.items()
-    }
-    assert not any(sql.startswith("SELECT `id`, `v` FROM") for sql in standing.asked)
-
-
-@pytest.mark.parametrize("where", ["at another address", "in other files"])
-def test_a_table_that_was_equal_to_another_source_is_compared_when_resumed(where: str, tmp_path: Path) -> None:
-    applied, first = Applied(CONFIGS[PARTITIONS]), tmp_path / "first"
-    assert {comparison.state for comparison in applied.compared(dumped_at(applied.final, first)).values()} == {EQUAL}
-    other = first if where == "in other files" else tmp_path / "other"
-    connect = dumped_at(applied.final, other)
-    next(other.glob("part.r.*.csv")).unlink()
-    comparisons = applied.compared(connect, resume=True)
-    assert {name.table for name, comparison in comparisons.items() if comparison.state == DIFFERENT} == {"r"}
-
-
 @pytest.fixture
 def ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let small tables be compared by ranges of their keys, as large ones are."""
     monkeypatch.setattr("cdc_assets.operations.verify._SAMPLED", 1)
-    monkeypatch.setattr("cdc_assets.operations.equal_ranges._FEWEST", 9)
-
-
-class Interrupted(Exception):
-    pass
-
-
-def interrupt(applied: Applied, source: Callable[[Tso], InitialSource], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare the table of all types until its fourth range is read of the source."""
-    blocks = list[int]()
-
-    def say(table: TableId, side: str, rows: int) -> None:
-        blocks.append(rows if side == "source" else 0)
-        if side == "source" and sum(map(bool, blocks)) == 4:
-            raise Interrupted
-
-    with monkeypatch.context() as patched:
-        patched.setattr(applied, "say", say)
-        with pytest.raises(Interrupted):
-            applied.compared(source, str(TYPES), threads=1)
+    monkeypatch.setattr("cdc_assets.operations.key_ranges._FEWEST", 9)
 
 
 def without_its_first_row(monkeypatch: pytest.MonkeyPatch) -> Applied:
@@ -314,93 +268,78 @@ def without_its_first_row(monkeypatch: pytest.MonkeyPatch) -> Applied:
     return applied
 
 
+class Collected:
+    """Collects the garbage of a TiDB through a newer TSO when the fourth range of a table is read of it."""
+
+    def __init__(self, applied: Applied, standing: TidbStandIn, newer: Tso) -> None:
+        self.applied, self.standing, self.newer, self.asked, self._ranges = applied, standing, newer, 0, 0
+
+    def say(self, table: TableId, side: str, rows: int) -> None:
+        self._ranges += side == "source" and rows > 0
+        if self._ranges == 4 and not self.asked:
+            self.asked = len(self.standing.asked)
+            self.standing.collect(self.newer)
+            self.applied.source.checkpoint = self.newer
+
+
 @pytest.mark.usefixtures("ranges")
 @pytest.mark.parametrize("by", ["driver", "executors"])
-def test_ranges_that_were_equal_are_not_asked_for_again_when_resumed(
-    by: str, tidb: Callable[[Applied], TidbStandIn], mariadb: Server, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("state", [EQUAL, DIFFERENT])
+def test_ranges_that_are_left_when_garbage_is_collected_are_compared_at_a_newer_tso(
+    state: str,
+    by: str,
+    tidb: Callable[[Applied], TidbStandIn],
+    mariadb: Server,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     applied = without_its_first_row(monkeypatch)
     if by == "executors":
         applied.lake.tasks = Tasks()
-    standing = tidb(applied)
-    source, count = read_by(mariadb, *standing.databases), applied.rows_of(TYPES).num_rows
-    interrupt(applied, source, monkeypatch)
-    queries = [sql for sql in standing.asked if "FROM `types`.`all_types` WHERE" in sql]
-    (life,) = (life for life in applied.lake.tables if life.born_as == TYPES)
-    ledger, feed = applied.pipeline.ledger, applied.pipeline.settings.name
-    equal_range = ledger.equal_ranges(feed, life)[0]
-    (comparison,) = applied.compared(source, str(TYPES), resume=True).values()
-    again = [sql for sql in standing.asked if "FROM `types`.`all_types` WHERE" in sql][len(queries) :]
-    assert (comparison.state, comparison.lake_rows, comparison.source_rows, comparison.kept_out) == (
-        EQUAL,
-        count,
-        count,
-        1,
-    )
-    assert (list(comparison.earlier), 0 < sum(comparison.earlier.values()) < count) == ([applied.final.ts], True)
-    assert len({*queries} & {*again}) <= 1  # the one that was interrupted
-    cut = make_cut(applied.pipeline, "then")
-    ledger.record_equal_range(feed, life, replace(equal_range, low=None, high=None, at=cut.at), "")
-    (present,) = applied.compared(source, str(TYPES), resume=True).values()
-    assert (present.state, present.earlier, present.source_rows) == (EQUAL, {}, count)
-    (anew,) = applied.compared(source, str(TYPES)).values()
-    assert (anew.state, anew.earlier, anew.source_rows, anew.kept_out) == (EQUAL, {}, count, 1)
-
-
-@pytest.mark.usefixtures("ranges")
-def test_rows_that_are_kept_out_count_once_where_a_table_is_compared_as_a_whole_when_resumed(
-    tidb: Callable[[Applied], TidbStandIn], mariadb: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    applied = without_its_first_row(monkeypatch)
-    tidb(applied)
-    source, count = read_by(mariadb, "types"), applied.rows_of(TYPES).num_rows
-    interrupt(applied, source, monkeypatch)
-    (life,) = (life for life in applied.lake.tables if life.born_as == TYPES)
-    before = applied.pipeline.ledger.equal_ranges(applied.pipeline.settings.name, life)
-    monkeypatch.setattr("cdc_assets.operations.equal_ranges._FEWEST", 1 << 20)
-    (comparison,) = applied.compared(source, str(TYPES), resume=True).values()
-    assert (sum(comparison.kept_out for comparison in before), comparison.kept_out) == (1, 1)
-    assert (comparison.state, comparison.lake_rows, comparison.earlier) == (EQUAL, count, {})
-
-
-@pytest.mark.usefixtures("ranges")
-@pytest.mark.parametrize("other", ["host", "cluster"])
-def test_ranges_that_were_equal_in_another_server_are_compared_when_resumed(
-    other: str, tidb: Callable[[Applied], TidbStandIn], mariadb: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    applied = Applied(CONFIGS["A_all_types/csv-ts"])
-    standing = tidb(applied)
-    interrupt(applied, read_by(mariadb, "types"), monkeypatch)
-    mariadb.run(f"DELETE FROM `types@{applied.final.ts}`.all_types ORDER BY id LIMIT 1")
-    standing.cluster = "another" if other == "cluster" else standing.cluster
-    server = replace(mariadb, host="localhost") if other == "host" else mariadb
-    (comparison,) = applied.compared(read_by(server, "types"), str(TYPES), resume=True).values()
-    assert (comparison.state, comparison.extra, comparison.earlier) == (DIFFERENT, 1, {})
-
-
-@pytest.mark.usefixtures("ranges")
-@pytest.mark.parametrize("state", [EQUAL, DIFFERENT])
-def test_ranges_that_are_left_when_garbage_is_collected_are_compared_at_a_newer_tso(
-    state: str, tidb: Callable[[Applied], TidbStandIn], mariadb: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    applied, blocks = Applied(CONFIGS["A_all_types/csv-ts"]), list[int]()
     standing, newer = tidb(applied), applied.final.ts + 10
     if state == DIFFERENT:
         mariadb.run("DELETE FROM types.all_types ORDER BY id DESC LIMIT 1")
     standing.keep(newer, "types")
-
-    def collect(table: TableId, side: str, rows: int) -> None:
-        blocks.append(rows if side == "source" else 0)
-        if sum(map(bool, blocks)) == 4:
-            standing.collect(newer)
-            applied.source.checkpoint = newer
-
-    monkeypatch.setattr(applied, "say", collect)
+    collected = Collected(applied, standing, newer)
+    monkeypatch.setattr(applied, "say", collected.say)
     (comparison,) = applied.compared(read_by(mariadb, "types"), str(TYPES), threads=1).values()
+    count = applied.rows_of(TYPES).num_rows
     assert (comparison.state, comparison.at, list(comparison.earlier)) == (state, newer, [applied.final.ts])
-    assert (comparison.lake_rows, comparison.extra) == (applied.rows_of(TYPES).num_rows, int(state == DIFFERENT))
+    assert (comparison.lake_rows, comparison.extra, comparison.kept_out) == (count, int(state == DIFFERENT), 1)
+    assert 0 < sum(comparison.earlier.values()) < count
     assert any(f"as of {applied.final.ts}, and were equal" in line for line in comparison_lines(comparison))
-    assert applied.pipeline.ledger.equal_ranges(applied.pipeline.settings.name, next(iter(applied.lake.tables))) == ()
+    before, after = standing.asked[: collected.asked], standing.asked[collected.asked :]
+    both = {sql for sql in before if "FROM `types`.`all_types` WHERE" in sql} & set(after)
+    assert len(both) <= 1  # the range that was being read
+
+
+@pytest.mark.usefixtures("ranges")
+@pytest.mark.parametrize("change", ["another cluster", "rows forgotten", "not cut into ranges"])
+def test_ranges_that_were_equal_are_compared_again_where_they_are_not_known_to_be(
+    change: str, tidb: Callable[[Applied], TidbStandIn], mariadb: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    applied = without_its_first_row(monkeypatch)
+    standing, newer = tidb(applied), applied.final.ts + 10
+    standing.keep(newer, "types")
+    collected = Collected(applied, standing, newer)
+
+    def say(table: TableId, side: str, rows: int) -> None:
+        before = collected.asked
+        collected.say(table, side, rows)
+        if before == collected.asked:
+            return
+        if change == "another cluster":
+            standing.cluster = "another"
+        elif change == "rows forgotten":
+            key = str(max(applied.rows_of(TYPES).column("id").to_pylist()))
+            forget(applied.pipeline, MemoryForgetting(applied.lake), str(TYPES), [[key]], until=FOREVER)
+        else:
+            monkeypatch.setattr("cdc_assets.operations.key_ranges._FEWEST", 1 << 20)
+
+    monkeypatch.setattr(applied, "say", say)
+    (comparison,) = applied.compared(read_by(mariadb, "types"), str(TYPES), threads=1).values()
+    assert (comparison.state, comparison.at, comparison.earlier) == (EQUAL, newer, {})
+    assert comparison.lake_rows == comparison.source_rows == applied.rows_of(TYPES).num_rows
+    assert comparison.kept_out == (2 if change == "rows forgotten" else 1)
 
 
 @pytest.fixture
@@ -540,9 +479,6 @@ def test_a_sample_misses_no_row_of_its_own_and_is_no_proof_of_the_others(tmp_pat
         for moment in (0, 1)
     ]
     assert sum(counts) == rows.num_rows
-    bare = applied.compared(source, str(name))[name]
-    applied.compared(source, str(name), choice=parse_choice("", "50%"))
-    assert known_equal(applied.pipeline, bare) is None
 
 
 def test_processes_that_share_a_rate_keep_it_together(monkeypatch: pytest.MonkeyPatch) -> None:

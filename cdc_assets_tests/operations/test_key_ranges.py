@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_assets.model.comparison import EqualRange
 from cdc_assets.model.dumps import DumpFile, DumpTable
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.operations.comparison import borders_of
-from cdc_assets.operations.equal_ranges import RangePlan, plan_ranges
+from cdc_assets.operations.key_ranges import EqualRange, RangePlan, plan_ranges
 from cdc_assets.types.mysql_types import arrow_type
 
 ID = Column("id", "INT", nullable=False)
@@ -45,7 +44,7 @@ def is_in(value: int, bounds: tuple[str | None, str | None]) -> bool:
 def test_every_value_is_asked_for_once_unless_it_is_known(ends: list[int], rows: int, data: st.DataObject) -> None:
     texts = [None, *map(str, sorted(ends)), None]
     intervals = [interval for interval in pairwise(texts) if data.draw(st.booleans())]
-    equal = [EqualRange(*interval, at, None, 5, "", "") for at, interval in enumerate(intervals)]
+    equal = [EqualRange(*interval, at, 5, "", "") for at, interval in enumerate(intervals)]
     plan = planned(pl.Series(range(-200, 200, 3)), equal, rows)
     for value in [*range(-510, 510, 7), *ends]:
         known = any(is_in(value, interval) for interval in intervals)
@@ -75,7 +74,7 @@ def test_an_unsigned_key_is_cut_over_all_of_its_numbers() -> None:
     values = [number << 56 for number in range(256)]
     borders = borders_of([pa.chunked_array([pa.array(map(Decimal, values), arrow_type(column))])])
     low, high = values[200], values[220]
-    plan = plan_ranges(borders, column, TABLE, "id", [EqualRange(str(low), str(high), 7, None, 5, "", "")], 0)
+    plan = plan_ranges(borders, column, TABLE, "id", [EqualRange(str(low), str(high), 7, 5, "", "")], 0)
     assert plan is not None
     for value in values:
         assert sum(is_in(value, interval) for interval in asked(plan)) == (not low <= value < high)

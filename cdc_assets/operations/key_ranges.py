@@ -1,7 +1,7 @@
-"""A large table in ranges of its key, so that a comparison goes on where it was interrupted.
+"""A large table in ranges of its key: a comparison goes on at a newer TSO where the source forgets an older one.
 
 The borders are values of the first key column, read in the lake. A server is asked for the rows between two of them,
-and a range in which both sides are the same is recorded with the TSO as of which it was compared. Only columns are cut
+and a range in which both sides are equal is kept with the TSO as of which it was compared. Only columns are cut
 whose values a server compares as it is done here, of which none is NULL: whole numbers, days and times without a zone.
 """
 
@@ -15,7 +15,6 @@ from typing import Any
 
 import polars as pl
 
-from cdc_assets.model.comparison import EqualRange
 from cdc_assets.model.dumps import DumpFile, DumpTable, RowCondition
 from cdc_assets.model.schema import Column
 from cdc_assets.model.tso import Tso
@@ -24,6 +23,23 @@ _FEWEST = 64
 """Of fewer ranges a table is cut by its server: their column has few values."""
 _ROWS_AT_ONCE, _MOST = 40_000, 512
 """Rows that a server is asked for at once, as long as these are not more questions."""
+
+
+@dataclass(frozen=True, slots=True)
+class EqualRange:
+    """A range of a table's key in which lake and source were equal: `low` <= the first key column < `high`, as texts.
+
+    None is no bound. The source was read as of `at`. `source` and `basis` are those of a `TableComparison`; `kept_out`
+    rows of the source were not compared.
+    """
+
+    low: str | None
+    high: str | None
+    at: Tso
+    rows: int
+    source: str
+    basis: str
+    kept_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
