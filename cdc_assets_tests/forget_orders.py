@@ -684,7 +684,7 @@ class MemoryOrders(LakeOrders):
     def _check_rebuilt(self) -> None:
         """Build all anew, and compare that with what is not kept out."""
         ours, changes, made = self.lake, self.changes, MemoryLake()
-        made.forgotten = cast("Any", ours).forgotten
+        made.decided = cast("Any", ours).decided
         self.pipeline(made).apply("rebuild")
         self.lake, self.changes = (
             cast("Any", made),

@@ -41,16 +41,15 @@ from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op, SplitReader, has_patches
 from cdc_assets.history.releases import WAYS, ways_out
 from cdc_assets.landing.landing import Executors
-from cdc_assets.model.cuts import Cut, CutRequest, CutTable
-from cdc_assets.model.forgetting import ForgottenKeys, RemovedRows, SearchedFiles, united
-from cdc_assets.model.gaps import CompletePattern
+from cdc_assets.model.cuts import Cut, CutRequest, CutTable, cut_requests
+from cdc_assets.model.decisions import Decisions, KeptDecision
+from cdc_assets.model.forgetting import RemovedRows, SearchedFiles
 from cdc_assets.model.kinds import ColumnLife
 from cdc_assets.model.lake_columns import DELETED_AT, INGESTED_AT
 from cdc_assets.model.layout import PLAIN, TableLayout
 from cdc_assets.model.progress import AppliedState, Base, Gap, Life, MissingRows, Phase, Progress
 from cdc_assets.model.quarantine import OPEN, REPLAYED, HasKeys, QuarantinedRow
 from cdc_assets.model.recipe import EMPTY_RECIPE, Recipe
-from cdc_assets.model.releases import Decisions, KeptDecision, Release, SettingsChange
 from cdc_assets.model.reports import AlikeKeys, StagedWindow, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import ContinueColumn, DeleteRows, Rekey, RenameColumn
@@ -131,12 +130,8 @@ class MemoryLake:
     def __init__(self) -> None:
         self.tables: dict[Life, _Table] = {}
         self.kept: dict[tuple[Life, str, int], QuarantinedRow] = {}
-        self.decided: dict[tuple[Life, Tso], Release] = {}
-        self.completed: dict[tuple[str, str], CompletePattern] = {}
-        self.changed: dict[tuple[str, Tso], SettingsChange] = {}
+        self.decided = Decisions()
         self.staged: dict[str, Window] = {}
-        self.requested: dict[str, CutRequest] = {}
-        self.forgotten: dict[ForgottenKeys, ForgottenKeys] = {}
         self.made: dict[str, Cut] = {}
         self.tickets: dict[str, Ticket] = {}
         self.waiting: frozenset[str] = frozenset()
@@ -233,7 +228,7 @@ class MemoryLake:
             case TagTable(life, at, tag):
                 table = self.tables[life]
                 assert table.progress.tso <= at
-                if tag not in self.requested:
+                if tag not in {cut.name for cut in cut_requests(self.decided)}:
                     raise TableMoved(f"the cut {tag} is no longer to be made", table=str(life))
                 table.tags.setdefault(tag, (len(table.past), table.progress.tso, table.rows))
             case HoldTable():
@@ -305,48 +300,13 @@ class MemoryLake:
         return found_keys
 
     def decisions(self) -> Decisions:
-        return Decisions(
-            dict(self.decided),
-            tuple(self.completed.values()),
-            tuple(self.changed.values()),
-            united(self.forgotten.values()),
-            tuple(sorted(self.requested.values(), key=lambda cut: cut.at)),
-        )
+        return self.decided
 
     def keep_decision(self, decision: KeptDecision) -> None:
-        match decision:
-            case Release(life, version):
-                self.decided[life, version] = decision
-            case CompletePattern(pattern):
-                self.completed[pattern, decision.accepted] = decision
-            case SettingsChange(pattern, since):
-                self.changed[pattern, since] = decision
-            case CutRequest(name):
-                self.requested[name] = decision
-            case ForgottenKeys():
-                for kept_decision in [
-                    kept_decision for kept_decision in self.forgotten.values() if decision.replaces(kept_decision)
-                ]:
-                    del self.forgotten[kept_decision]
-                self.forgotten[decision] = decision
+        self.decided = self.decided.changed([decision])
 
     def remove_decision(self, decision: KeptDecision) -> None:
-        match decision:
-            case Release(life, version):
-                self.decided.pop((life, version), None)
-            case CompletePattern(pattern):
-                self.completed.pop((pattern, decision.accepted), None)
-            case SettingsChange(pattern, since):
-                self.changed.pop((pattern, since), None)
-            case CutRequest(name):
-                self.requested.pop(name, None)
-            case ForgottenKeys(name):
-                for kept_decision in [
-                    kept_decision
-                    for kept_decision in self.forgotten
-                    if (kept_decision.name, kept_decision.part) == (name, decision.part)
-                ]:
-                    del self.forgotten[kept_decision]
+        self.decided = self.decided.changed([decision], withdrawn=True)
 
     def held_back(self) -> frozenset[str]:
         return self.waiting

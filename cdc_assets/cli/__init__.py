@@ -602,26 +602,12 @@ def _decide(as_json: bool, given: dict[str, Any]) -> int:
 
 
 def _show_releases(as_json: bool, given: dict[str, Any]) -> int:
+    from cdc_assets.operations.release import RECORD, recorded
     from cdc_assets.operations.status import recorded_decisions
 
     lake, names = lake_and_names(given)
-    heads = ("changefeed", "table", "version", "way", "text", "who", "when")
-    decided = {name: recorded_decisions(lake, name) for name in names}
-    rows: list[tuple[object, ...]] = [
-        (name, str(r.life), r.version, r.way, r.text, r.who, r.when)
-        for name, decisions in decided.items()
-        for r in sorted(decisions.releases.values(), key=lambda release: (release.when, release.version))
-    ]
-    rows += [
-        (name, c.pattern, "", "accept-incomplete" if c.accepted else "complete", c.accepted, c.who, c.when)
-        for name, decisions in decided.items()
-        for c in decisions.complete
-    ]
-    rows += [
-        (name, c.pattern, c.since, "new-settings", str(c), c.who, c.when)
-        for name, decisions in decided.items()
-        for c in decisions.settings
-    ]
+    heads = ("changefeed", *RECORD)
+    rows = [(name, *row) for name in names for row in recorded(recorded_decisions(lake, name))]
     show_json([dict(zip(heads, row, strict=True)) for row in rows]) if as_json else show_grid(heads, rows)
     return DONE
 

@@ -18,7 +18,7 @@ from cdc_assets.errors import TableMoved
 from cdc_assets.lake.growing import GrowingTable
 from cdc_assets.lake.names import format_identity, location, parse_identity
 from cdc_assets.lake.state import LakeState
-from cdc_assets.model.cuts import Cut, CutRequest, CutTable
+from cdc_assets.model.cuts import Cut, CutRequest, CutTable, cut_requests
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.times import iso_now, iso_time, parse_iso_time
@@ -96,7 +96,9 @@ class LakeCuts:
                 if not self._has(cut.name):
                     raise
         wanted = {table.life for table in cut.tables if table.snapshot_id is not None}
-        still = {cut_request.name: cut_request for cut_request in self.state.decisions.read().cuts}.get(cut.name)
+        still = {cut_request.name: cut_request for cut_request in cut_requests(self.state.decisions.read())}.get(
+            cut.name
+        )
         if (still is not None and still.withdrawn) or not wanted <= self.tagged(cut.name).keys():
             self._unlist(cut.name)
             return None

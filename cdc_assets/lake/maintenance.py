@@ -32,7 +32,7 @@ from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.session import StepSession
 from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.lake.tables import Lake
-from cdc_assets.model.cuts import SnapshotPin
+from cdc_assets.model.decisions import SnapshotPin
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.times import parse_iso_time
@@ -70,7 +70,8 @@ class LakeMaintenance:
         """
         lake_table = {table.identifier: table for table in self.lake.state.tables().values()}
         tokens = {ticket.token for ticket in Rebuilds(self.lake).tickets()}
-        pinned = {(pin.life, pin.snapshot_id) for pin in self.lake.state.decisions.pins() if not _is_stale(pin)}
+        pins = self.lake.state.decisions.read().of(SnapshotPin)
+        pinned = {(pin.life, pin.snapshot_id) for pin in pins if not _is_stale(pin)}
         own = self.lake.state.places.own.main
         entries = sorted(entry for entry in self.lake.state.entries() if entry[0] in lake_table or entry[0][0] == own)
         if alone is not None:
@@ -202,7 +203,7 @@ class LakeMaintenance:
 
     def sweep(self) -> tuple[int, int]:
         """Remove stages and aside tables of dead runs; return how many (stages, tables)."""
-        for pin in self.lake.state.decisions.pins():
+        for pin in self.lake.state.decisions.read().of(SnapshotPin):
             if _is_stale(pin):
                 self.lake.remove_decision(pin)
         return self.lake.workbench.remove_stale(), Rebuilds(self.lake).end_stale()

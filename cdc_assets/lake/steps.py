@@ -39,6 +39,7 @@ from cdc_assets.lake.spark.session import quoted
 from cdc_assets.lake.tickets import FORGET, LakeTickets
 from cdc_assets.lake.workbench import Work, Workbench
 from cdc_assets.lake.writers import history_writer
+from cdc_assets.model.cuts import cut_requests
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
@@ -91,7 +92,7 @@ def carry_out(bench: Workbench, step: Step) -> StepResult:
 
 def _tag(bench: Workbench, step: TagTable, started: float) -> StepResult:
     """Tag the snapshot with which the table stands at a cut, unless it is tagged already."""
-    if step.tag not in {cut.name for cut in bench.state.decisions.read().cuts if not cut.withdrawn}:
+    if step.tag not in {cut.name for cut in cut_requests(bench.state.decisions.read()) if not cut.withdrawn}:
         raise TableMoved(f"{step.life}: the cut {step.tag} is no longer to be made. Plan again.", table=str(step.life))
     with bench.on(step.life) as work:
         if step.tag not in work.lake_table.tags:

@@ -47,9 +47,10 @@ from cdc_assets.lake.staging.storage import storage
 from cdc_assets.lake.tables import Lake
 from cdc_assets.lake.tickets import FORGET, LakeTickets, hold_back
 from cdc_assets.lake.tickets import REBUILD as REBUILDING
+from cdc_assets.model.cuts import CutRequest
+from cdc_assets.model.decisions import Decisions
 from cdc_assets.model.layout import OWN_PROPERTIES, TableLayout
 from cdc_assets.model.progress import Life, Phase, Progress
-from cdc_assets.model.releases import Decisions
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import CreateTable
@@ -76,7 +77,7 @@ class AsideLake(Lake):
 
     def decisions(self) -> Decisions:
         """Return what people have decided about the live tables, whose cuts are not of these."""
-        return replace(self._live.decisions(), cuts=())
+        return self._live.decisions().without(CutRequest)
 
 
 class Rebuilds:

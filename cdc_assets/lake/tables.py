@@ -32,10 +32,10 @@ from cdc_assets.lake.steps import carry_out, purge
 from cdc_assets.lake.tickets import held_back
 from cdc_assets.lake.windows import commit_window, repair_rows, replay_records, stage_windows, withdraw_window
 from cdc_assets.lake.workbench import Workbench, refuse_revised
-from cdc_assets.model.cuts import Cut, CutRequest, CutTable, SnapshotPin
+from cdc_assets.model.cuts import Cut, CutRequest, CutTable
+from cdc_assets.model.decisions import Decisions, KeptDecision, SnapshotPin
 from cdc_assets.model.progress import AppliedState, Gap, Life
 from cdc_assets.model.quarantine import QuarantinedRow
-from cdc_assets.model.releases import Decisions, KeptDecision
 from cdc_assets.model.reports import StagedWindow, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows, Step

@@ -9,6 +9,7 @@ Imports nothing but the standard library.
     by_name           values by table name, in any letter case
     comparison        what comparing a table with its source says
     cuts              one state of all tables at a position
+    decisions         what people decide, as a lake keeps it
     dumps             a dump
     explanation       how a row of a table came to be as it is
     findings          what was found of a changefeed, and how grave it is
@@ -27,7 +28,7 @@ Imports nothing but the standard library.
     progress          how far a table is applied, its state, and the identity that it keeps through renames
     quarantine        records that were set aside because they do not fit
     recipe            what the values of a table's rows depend on, beside the input
-    releases          what people decided
+    releases          what people decided about single DDL and changed settings
     reports           results of reading a window and of carrying out a step
     schema            tables, columns, keys and partitions, as schema files and DDL texts define them
     schema_changes    what one DDL changes

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any, ClassVar
 
+from cdc_assets.model.decisions import Decisions, KeptDecision
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
@@ -17,13 +19,15 @@ UNNAMED = "cut-"
 
 
 @dataclass(frozen=True, slots=True)
-class CutRequest:
+class CutRequest(KeptDecision):
     """A cut that was decided: no window steps across the position `at`, and each table gets the tag `name` there.
 
     `without` are patterns of tables that it leaves out. With `whole` it is not made unless all others are exactly
     their source. `when` is ISO text in UTC. A `withdrawn` one is to be removed, with its tags and what lists it, if
     anything does.
     """
+
+    KEPT_AS: ClassVar[str] = "cut"
 
     name: str
     at: Tso
@@ -33,18 +37,15 @@ class CutRequest:
     withdrawn: bool = False
     whole: bool = False
 
+    @property
+    def subject(self) -> tuple[Any, ...]:
+        """The cut's name."""
+        return (self.name,)
 
-@dataclass(frozen=True, slots=True)
-class SnapshotPin:
-    """A snapshot of a table that a `reader` reads for long: maintenance keeps it and those after it, for a day at most.
-
-    `when` is ISO text in UTC.
-    """
-
-    life: Life
-    snapshot_id: int
-    reader: str
-    when: str
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """By position."""
+        return self.at, self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,11 @@ class CutOutcome:
             "a cut was not made, because tables were not at its position. Make it once they are, or leave them out.",
             f"{self.request.name}, of {tso_time(self.request.at)}: {names}",
         )
+
+
+def cut_requests(decisions: Decisions) -> tuple[CutRequest, ...]:
+    """Return the cuts that are not made yet, or are to be removed, by position."""
+    return decisions.of(CutRequest)
 
 
 def is_unnamed(name: str) -> bool:

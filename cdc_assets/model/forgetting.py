@@ -6,7 +6,9 @@ import hashlib
 import hmac
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
+from cdc_assets.model.decisions import Decisions, KeptDecision
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
@@ -15,7 +17,7 @@ from cdc_assets.model.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
-class ForgottenKeys:
+class ForgottenKeys(KeptDecision):
     """A person's decision that rows of some keys, at positions through `until`, are kept out of a table.
 
     `digests` are HMACs of the keys, told apart by the columns and collations in `form`; `seal` is the fingerprint of
@@ -25,6 +27,8 @@ class ForgottenKeys:
     is ISO text in UTC. A name may have several, one for each `part`: the same keys
     as tables are told apart otherwise.
     """
+
+    KEPT_AS: ClassVar[str] = "kept-out"
 
     name: str
     table: TableId
@@ -42,12 +46,27 @@ class ForgottenKeys:
         """What tells the decisions of one name apart: the table, and by what its keys are told apart."""
         return self.table.folded, self.form
 
-    def replaces(self, other: ForgottenKeys) -> bool:
+    @property
+    def subject(self) -> tuple[Any, ...]:
+        """The name and the part."""
+        return self.name, self.part
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """All that it says: of two that are made at once none takes the place of the other."""
+        return self.order, self.lives, self.others, self.digests, self.who
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """By table and name."""
+        return self.table, self.name, self.form, self.seal, self.until, self.when
+
+    def replaces(self, other: KeptDecision) -> bool:
         """Return whether it says all that another one of the same name and part says.
 
         Of one whose HMACs have another key that is told by how many keys there are.
         """
-        if (self.name, self.part) != (other.name, other.part) or self.until < other.until:
+        if not isinstance(other, ForgottenKeys) or self.subject != other.subject or self.until < other.until:
             return False
         if not (set(other.lives) <= set(self.lives) and set(other.others) <= {*self.others, *self.lives}):
             return False
@@ -95,12 +114,15 @@ def united(decisions: Iterable[ForgottenKeys], *, whenever: bool = False) -> tup
     Those through different positions stay apart, but with `whenever`, for who asks which keys there are.
     """
     united_decisions: dict[object, ForgottenKeys] = {}
-    for decision in sorted(
-        decisions, key=lambda keys: (keys.table, keys.name, keys.form, keys.seal, keys.until, keys.when)
-    ):
+    for decision in sorted(decisions, key=lambda keys: keys.order):
         what = decision.name, decision.part, decision.seal, whenever or decision.until
         united_decisions[what] = decision.with_keys_of(united_decisions[what]) if what in united_decisions else decision
     return tuple(united_decisions.values())
+
+
+def kept_out(decisions: Decisions) -> tuple[ForgottenKeys, ...]:
+    """Return the keys whose rows are kept out, by table and name."""
+    return united(decisions.of(ForgottenKeys))
 
 
 def digest_key(seal: SealKey, table: TableId) -> bytes:

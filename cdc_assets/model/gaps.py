@@ -8,8 +8,9 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
+from cdc_assets.model.decisions import Decisions, KeptDecision
 from cdc_assets.model.kinds import STATE_KINDS
 from cdc_assets.model.landing_commands import accept_loss_command
 from cdc_assets.model.names import fold_name
@@ -20,16 +21,33 @@ from cdc_assets.model.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
-class CompletePattern:
+class CompletePattern(KeptDecision):
     """A person's statement that all tables matching a pattern had no rows before. `when` is ISO text in UTC.
 
     With `accepted`, the mark of a gap, it says that the tables lack these rows, and that they may go on without.
     """
 
+    KEPT_AS: ClassVar[str] = "complete"
+
     pattern: str
     who: str = ""
     when: str = ""
     accepted: str = ""
+
+    @property
+    def subject(self) -> tuple[Any, ...]:
+        """The pattern, and the gap if it is about one."""
+        return self.pattern, self.accepted
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """By time."""
+        return self.when, self.pattern
+
+
+def complete_patterns(decisions: Decisions) -> tuple[str, ...]:
+    """Return the patterns of the tables that had no rows before the feed began, by time."""
+    return tuple(decision.pattern for decision in decisions.of(CompletePattern) if not decision.accepted)
 
 
 @dataclass(frozen=True, slots=True, order=True)

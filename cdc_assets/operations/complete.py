@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.model.gaps import CompletePattern, is_complete, pattern_of
+from cdc_assets.model.gaps import CompletePattern, complete_patterns, is_complete, pattern_of
 from cdc_assets.model.progress import Gap, Life
 from cdc_assets.model.times import iso_now
 from cdc_assets.model.tso import tso_now
@@ -37,7 +37,7 @@ def say_complete(
     With `dry_run` nothing is recorded, and the tables are those that would still be incomplete. Raises BadSettings,
     with nothing recorded, for a pattern that matches no incomplete table.
     """
-    recorded = pipeline.lake.decisions().complete_patterns
+    recorded = complete_patterns(pipeline.lake.decisions())
     now = iso_now()
 
     def statements(history: History) -> list[CompletePattern]:
@@ -59,7 +59,7 @@ def unsay_complete(
 
     With `dry_run` nothing is removed.
     """
-    recorded = pipeline.lake.decisions().complete_patterns
+    recorded = complete_patterns(pipeline.lake.decisions())
 
     def statements(_: History) -> list[CompletePattern]:
         for pattern in patterns:

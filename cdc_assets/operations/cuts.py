@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings, CutRefused
-from cdc_assets.model.cuts import Cut, CutRequest, is_left_out
+from cdc_assets.model.cuts import Cut, CutRequest, cut_requests, is_left_out
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.operations.named import no_such_table
 from cdc_assets.pipeline.cuts import plan_cut
@@ -35,7 +35,7 @@ def waiting_cut(pipeline: Pipeline) -> Tso | None:
     None where no cut waits. Nothing is listed.
     """
     settings, wire = pipeline.settings.cuts, pipeline.settings.source_options.wire
-    requests, fence = pipeline.lake.decisions().cuts, pipeline.source.fence()
+    requests, fence = cut_requests(pipeline.lake.decisions()), pipeline.source.fence()
     decided = next((request.at for request in requests if request.withdrawn or request.at <= fence), None)
     if decided is not None or settings.every_seconds is None or not wire.has_positions:
         return decided
@@ -127,7 +127,8 @@ def _refuse_name(pipeline: Pipeline, name: str) -> None:
             f'"{name}" is no name of a cut; expected up to 64 letters, digits, "_", "." and "-", a letter first. Not '
             '"main", and nothing that begins with "cut-": so are those called that nobody named.'
         )
-    known = [*(cut.name for cut in pipeline.lake.cuts()), *(request.name for request in pipeline.lake.decisions().cuts)]
+    requests = cut_requests(pipeline.lake.decisions())
+    known = [*(cut.name for cut in pipeline.lake.cuts()), *(request.name for request in requests)]
     if name in known:
         raise BadSettings(
             f"there is a cut {name} already; known are {', '.join(known)}. Choose another name, or remove that one "
@@ -156,7 +157,7 @@ def _refuse_without(planned: Plan, request: CutRequest) -> None:
 def remove_cut(pipeline: Pipeline, name: str) -> CutRequest:
     """Remove a cut with its tags; raises BadSettings for a name that no cut has."""
     known = {cut.name: CutRequest(cut.name, cut.at) for cut in pipeline.lake.cuts()}
-    known |= {request.name: request for request in pipeline.lake.decisions().cuts}
+    known |= {request.name: request for request in cut_requests(pipeline.lake.decisions())}
     if name not in known:
         raise BadSettings(f"there is no cut {name}; known are {', '.join(sorted(known)) or 'none'}.")
     pipeline.lake.remove_cut(known[name])
@@ -171,7 +172,7 @@ def expire_cuts(pipeline: LakePipeline, now_ms: int, dry: bool = False) -> tuple
     lake, settings = pipeline.lake, pipeline.settings
     every = settings.cuts.every_seconds
     old = expired_cuts(lake.cuts(), settings.cuts.keep if every is not None else None)
-    due = {cut_request.name: cut_request for cut_request in lake.decisions().cuts if cut_request.withdrawn}
+    due = {cut_request.name: cut_request for cut_request in cut_requests(lake.decisions()) if cut_request.withdrawn}
     due |= {cut.name: CutRequest(cut.name, cut.at) for cut in old}
     if not dry:
         for request in due.values():

@@ -27,7 +27,7 @@ from cdc_assets.formats import COMMIT_TS, LINE, OP, POSITION, UNCHANGED, Op, dum
 from cdc_assets.history.masks import names_at
 from cdc_assets.io.sealing import unseal
 from cdc_assets.model.explanation import RowChange, RowExplanation, SetAside, TableChange
-from cdc_assets.model.forgetting import ForgottenKeys
+from cdc_assets.model.forgetting import ForgottenKeys, kept_out
 from cdc_assets.model.ledger_entries import FileEntry
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Life
@@ -143,7 +143,7 @@ def _is_kept_out(pipeline: Pipeline, history: TableHistory, wanted: pa.Table) ->
     """Return the sentence on a key that is forgotten and kept out, or of which that is not known; "" for any other."""
     schema, decisions = history.schema.in_lake, list[ForgottenKeys]()
     versions = [(("", history.events[-1].at), history.schema)]
-    for parts in by_name(forgotten_of(pipeline.planner.decided.kept_out, history)).values():
+    for parts in by_name(forgotten_of(kept_out(pipeline.planner.decided), history)).values():
         try:
             known = digests_of(parts, pipeline.planner.masks.seal, history, versions)
         except UnknownKeys as problem:

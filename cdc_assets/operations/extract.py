@@ -34,6 +34,7 @@ from cdc_assets.errors import BadSettings, ExtractRefused
 from cdc_assets.formats import COMMIT_TS, POSITION, Op
 from cdc_assets.formats.changes import patch_op
 from cdc_assets.io.scratch import scratch
+from cdc_assets.model.forgetting import kept_out
 from cdc_assets.model.kinds import HISTORY_KINDS
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId, TableSchema
@@ -146,8 +147,8 @@ def extract(pipeline: Pipeline, table: str, since: Tso, until: Tso, *, net: bool
     anew = not is_called(table, identities) and _begins_anew(lives, history, since, until)
     patch = _patch_op(pipeline)
     logged = _from_log(pipeline, present, history, since, until)
-    kept_out = (min(decision.until, until) for decision in forgotten_of(pipeline.planner.decided.kept_out, history))
-    forgotten = max((at for at in kept_out if at > since), default=-1)
+    reaches = (min(decision.until, until) for decision in forgotten_of(kept_out(pipeline.planner.decided), history))
+    forgotten = max((at for at in reaches if at > since), default=-1)
     if logged is not None:
         source, schema, pieces, life = LOG, logged.schema, logged.pieces, replace(history.life, kind=LOG)
         forgotten = max(forgotten, logged.forgotten_through)

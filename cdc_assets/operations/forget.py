@@ -34,6 +34,7 @@ from cdc_assets.decoding.window import Window
 from cdc_assets.errors import BadSettings, CdcError, ForgetRefused, TableMoved
 from cdc_assets.io.scratch import remove_left
 from cdc_assets.lake.names import format_identity, parse_identity
+from cdc_assets.model.cuts import cut_requests
 from cdc_assets.model.forgetting import ForgetReport, ForgottenKeys, RemovedRows, SearchedFiles
 from cdc_assets.model.progress import AppliedState, Life, Progress
 from cdc_assets.model.quarantine import HasKeys, QuarantinedRow, RecordContent
@@ -260,7 +261,7 @@ class _ForgetRun:
         tagged = bool(self.remove_cuts and self.pipeline.lake.applied()[life].tags)
         names = self.lake.search(life, wanted).tags if tagged else ()
         cuts = {cut.name for cut in self.pipeline.lake.cuts()} if names else set()
-        cuts |= {request.name for request in self.pipeline.lake.decisions().cuts} if names else set()
+        cuts |= {request.name for request in cut_requests(self.pipeline.lake.decisions())} if names else set()
         if names:
             own = next(ticket for ticket in self.lake.tickets() if ticket.token == self.ticket.token)
             note(self.lake, own.token, removed=tuple(sorted({*own.removed, *names})))

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import CdcError
+from cdc_assets.model.forgetting import kept_out
 from cdc_assets.model.masks import Mask
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile, Listing
@@ -87,7 +88,7 @@ def _kept_out(settings: ChangefeedSettings, lake: LakeSettings | None) -> tuple[
     from cdc_assets.operations.opening import open_state
 
     with suppress(CdcError), open_state(lake, settings.name, settings.namespace) as state:
-        return state.decisions.read().kept_out
+        return kept_out(state.decisions.read())
     return None
 
 

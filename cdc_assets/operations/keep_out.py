@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.model.forgetting import ForgottenKeys, digest_key, united
+from cdc_assets.model.forgetting import ForgottenKeys, digest_key, kept_out, united
 from cdc_assets.model.times import iso_now
 from cdc_assets.model.tso import FOREVER, Tso, tso_time
 from cdc_assets.model.wording import counted
@@ -83,7 +83,7 @@ def decide(pipeline: Pipeline, planned: Plan, meant: MeantTable, until: Tso, nam
         when=iso_now(),
         others=tuple(sorted(standing_others(planned, meant))),
     )
-    return _with_former(decision, by_name(pipeline.lake.decisions().kept_out).get(decision.name, ()), table)
+    return _with_former(decision, by_name(kept_out(pipeline.lake.decisions())).get(decision.name, ()), table)
 
 
 def _with_former(decision: ForgottenKeys, known: Sequence[ForgottenKeys], table: TableHistory) -> ForgottenKeys:
@@ -132,7 +132,7 @@ def let_in(pipeline: Pipeline, table: str, name: str, run: str = "") -> Forgotte
 
     Those that were left out come with a rebuild. Raises BadSettings for a decision that there is not.
     """
-    decisions = pipeline.lake.decisions().kept_out
+    decisions = kept_out(pipeline.lake.decisions())
     sources = pipeline.planner.plan()[1].sources.items()
     meant = [history for life, history in sources if is_called(table, (history.last_name, life))]
     of_meant = {decision for history in meant for decision in forgotten_of(decisions, history)}

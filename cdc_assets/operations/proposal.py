@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cdc_assets.model.releases import KeptDecision, Release
+from cdc_assets.model.decisions import KeptDecision
+from cdc_assets.model.releases import Release
 from cdc_assets.model.schema_changes import DeleteRows
 from cdc_assets.model.steps import ChangeTable
 

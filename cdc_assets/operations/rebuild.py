@@ -442,8 +442,9 @@ def _ticket(
     pipeline: Pipeline, rebuilder: Tickets, targets: Sequence[Life], bases: Mapping[Life, Base | None], run: str
 ) -> Ticket:
     """Continue the same rebuild of a dead run, or begin one."""
-    decisions = pipeline.lake.decisions()
-    decided = (*decisions.releases.values(), *decisions.settings, *decisions.kept_out)
+    rules = pipeline.planner.rules(pipeline.lake.decisions())
+    of_recipes = () if rules.recipes is None else (*rules.recipes.changes, *rules.recipes.kept_out)
+    decided = (*rules.ddl.releases.values(), *of_recipes)
     plan = _fingerprint(pipeline.settings, targets, decided, bases)
     now = time.time()
     for ticket in rebuilder.tickets():

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.history.releases import WAYS
-from cdc_assets.model.gaps import is_complete
+from cdc_assets.model.decisions import Decisions
+from cdc_assets.model.gaps import CompletePattern, is_complete
 from cdc_assets.model.progress import Life
-from cdc_assets.model.releases import Release, SettingsChange
+from cdc_assets.model.releases import Release, SettingsChange, releases_of
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.times import iso_now
 from cdc_assets.model.tso import Tso
@@ -53,10 +53,9 @@ def propose_release(pipeline: Pipeline, table: str, version: Tso, way: str, text
         raise BadSettings(f"a DDL text belongs to the way apply; {way} takes none. Give one or the other.")
     listing, planned = pipeline.planner.plan()
     decided = pipeline.lake.decisions()
-    releases = decided.releases
+    releases = releases_of(decided)
     known = {key for key in releases if key[1] == version and _was_called(table, key[0], planned)}
-    others = {key: decision for key, decision in releases.items() if key not in known}
-    _, before = pipeline.planner.plan(listing, replace(decided, releases=others))
+    _, before = pipeline.planner.plan(listing, decided.changed((releases[key] for key in known), withdrawn=True))
     life = _held_life(pipeline, before, table, version)
     proposal = propose(pipeline, listing, [Release(life, version, way, text.strip(), who, iso_now())])
     steps = [step for step in proposal.plan.steps if step.life.source == life and step.at == version]
@@ -97,6 +96,22 @@ def _decided(planned: Plan, table: str, version: Tso) -> Life:
     return next(iter((*named, *(life for life in every if _is_meant(table, life, planned)))))
 
 
+RECORD = ("table", "version", "way", "text", "who", "when")
+"""What `recorded` says of a decision."""
+
+
+def recorded(decisions: Decisions) -> list[tuple[object, ...]]:
+    """Return what people decided by `release`: a row each about single DDL, incomplete tables and changed settings."""
+    released = sorted(decisions.of(Release), key=lambda release: (release.when, release.version))
+    rows: list[tuple[object, ...]] = [(str(it.life), it.version, it.way, it.text, it.who, it.when) for it in released]
+    rows += [
+        (it.pattern, "", "accept-incomplete" if it.accepted else "complete", it.accepted, it.who, it.when)
+        for it in decisions.of(CompletePattern)
+    ]
+    rows += [(it.pattern, it.since, "new-settings", str(it), it.who, it.when) for it in decisions.of(SettingsChange)]
+    return rows
+
+
 def undo(pipeline: Pipeline, table: str, version: Tso) -> Plan:
     """Undo a release that was not used yet, and return the plan that follows. Raises BadSettings."""
     return _propose_undo(pipeline, table, version).record(pipeline)
@@ -105,9 +120,9 @@ def undo(pipeline: Pipeline, table: str, version: Tso) -> Plan:
 def _propose_undo(pipeline: Pipeline, table: str, version: Tso) -> Proposal:
     listing, planned = pipeline.planner.plan()
     decided = pipeline.lake.decisions()
-    released = decided.releases.items()
+    released = releases_of(decided).items()
     known = [release for key, release in released if key[1] == version and _was_called(table, key[0], planned)]
-    changes = [settings_change for settings_change in decided.settings if settings_change.since == version]
+    changes = [settings_change for settings_change in decided.of(SettingsChange) if settings_change.since == version]
     patterns = {_pattern(table, planned), *(glob.escape(str(life)) for life in _meant(table, planned))}
     matching_changes = [settings_change for settings_change in changes if settings_change.pattern in patterns]
     if matching_changes and not known:
@@ -130,7 +145,9 @@ def _change_settings(pipeline: Pipeline, table: str, since: Tso, who: str) -> Pr
     listing, planned = pipeline.planner.plan()
     pattern, wire = _pattern(table, planned), pipeline.settings.source_options.wire
     left = [
-        change for change in pipeline.lake.decisions().settings if (change.pattern, change.since) != (pattern, since)
+        change
+        for change in pipeline.lake.decisions().of(SettingsChange)
+        if (change.pattern, change.since) != (pattern, since)
     ]
     recipes, before = Recipes(wire, tuple(left), pipeline.settings.masks), dict[str, str]()
     for life in _meant(table, planned):

@@ -12,6 +12,7 @@ from cdc_assets.lake.names import parse_identity
 from cdc_assets.lake.tickets import FORGET, LakeTickets
 from cdc_assets.model.findings import INCOMPLETE
 from cdc_assets.model.forecast import forecast
+from cdc_assets.model.forgetting import kept_out
 from cdc_assets.model.gaps import gap_cause, gap_text
 from cdc_assets.model.progress import Life, State, source_of
 from cdc_assets.model.schema import TableId
@@ -26,8 +27,8 @@ from cdc_assets.report.tables import TableStatus
 if TYPE_CHECKING:
     from cdc_assets.lake import LakeState
     from cdc_assets.model.cuts import Cut
+    from cdc_assets.model.decisions import Decisions
     from cdc_assets.model.quarantine import QuarantinedRow
-    from cdc_assets.model.releases import Decisions
     from cdc_assets.planning.plan import Plan
     from cdc_assets.settings.config import ChangefeedSettings
     from cdc_assets.settings.lake import LakeSettings
@@ -150,7 +151,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
             }
             waiting = quarantined_counts(state)
             unfinished = _by_row(unfinished_forgets(state), [table.life for table in tables])
-            cuts, forgotten = cuts_of(state), state.decisions.read().kept_out
+            cuts, forgotten = cuts_of(state), kept_out(state.decisions.read())
         counts = {life: lake_table.rows for life, lake_table in known.items()}
         labels = {life: lake_table.label.progress.through for life, lake_table in known.items()}
         # A run that was killed leaves the ledger behind the tables.

@@ -31,6 +31,7 @@ from cdc_assets.model.by_name import ByName
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, REPAIRED, TableComparison
 from cdc_assets.model.cuts import Cut
 from cdc_assets.model.dumps import Dump, DumpTable, RowCondition
+from cdc_assets.model.forgetting import kept_out
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.recipe import ExcludedKeys
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -569,7 +570,7 @@ class _TablePair:
     def _forgotten(self, key: Sequence[str]) -> tuple[ExcludedKeys, ...]:
         """Return the forgotten keys of the table; raises UnknownKeys where rows cannot be told apart by them."""
         proof, table = self.proof, self.history
-        decisions = forgotten_of(proof.pipeline.planner.decided.kept_out, table)
+        decisions = forgotten_of(kept_out(proof.pipeline.planner.decided), table)
         schema = table.schema if key else replace(table.schema, key=())
         return digests_of(decisions, proof.pipeline.planner.masks.seal, table, [(("", table.events[-1].at), schema)])
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from cdc_assets.model.cuts import UNNAMED, Cut, CutOutcome, CutRequest, CutTable
+from cdc_assets.model.cuts import UNNAMED, Cut, CutOutcome, CutRequest, CutTable, cut_requests
+from cdc_assets.model.decisions import Decisions
 from cdc_assets.model.progress import AppliedState, Life, State
-from cdc_assets.model.releases import Decisions
 from cdc_assets.model.times import iso_now
 from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.exactness import RecordsAside, deficits_at
@@ -55,7 +55,7 @@ def plan_cut(
     One that is to be `whole` is not possible where a table is not exactly its source.
     """
     applied, checkpoint = planned.applied, planned.checkpoint
-    earlier = [*(cut.at for cut in lake.cuts()), *(cut.at for cut in lake.decisions().cuts)]
+    earlier = [*(cut.at for cut in lake.cuts()), *(cut.at for cut in cut_requests(lake.decisions()))]
     at = cut_position(applied, checkpoint, (position for position in earlier if position <= checkpoint), wanted)
     now = iso_now()
     request = CutRequest(name or f"{UNNAMED}{at}", at, tuple(without), who, now, whole=whole)
@@ -68,7 +68,7 @@ def due_cut(lake: Cuttable, settings: CutSettings, planned: Plan, commit_ts: boo
     """Return the regular cut that is due by the settings, None where none is."""
     if settings.every_seconds is None or not commit_ts:
         return None
-    made = [(cut.name, cut.at) for cut in lake.cuts()] + [(cut.name, cut.at) for cut in lake.decisions().cuts]
+    made = [(cut.name, cut.at) for cut in lake.cuts()] + [(cut.name, cut.at) for cut in cut_requests(lake.decisions())]
     begun = (life.version for life in (*planned.history.lives, *planned.applied))
     wanted = due_position(settings.every_seconds, planned.checkpoint, made, begun)
     return None if wanted is None else plan_cut(lake, planned, "", settings.without, wanted=wanted)
@@ -83,7 +83,7 @@ def finish_cuts(
     """
     cut_outcomes: list[CutOutcome] = []
     outcomes = tuple(tables)
-    for request in lake.decisions().cuts:
+    for request in cut_requests(lake.decisions()):
         if request.withdrawn:
             lake.remove_cut(request)
         elif request.at <= planned.checkpoint:

@@ -34,11 +34,11 @@ from cdc_assets.io.retries import retrying
 from cdc_assets.landing.batch import LandingCounts
 from cdc_assets.landing.landing import Landing
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.decisions import KeptDecision
 from cdc_assets.model.findings import Finding, Severity
-from cdc_assets.model.forgetting import ForgottenKeys
+from cdc_assets.model.forgetting import ForgottenKeys, kept_out
 from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.progress import AppliedState, Life
-from cdc_assets.model.releases import KeptDecision
 from cdc_assets.model.reports import StagedWindow, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
@@ -333,7 +333,7 @@ class Pipeline:
 
         Planned again are tables that another writer moved, of which a file is missing, or whose storage failed once.
         """
-        self._created = {step.life: self.planner.decided.kept_out for step in steps if isinstance(step, CreateTable)}
+        self._created = {step.life: kept_out(self.planner.decided) for step in steps if isinstance(step, CreateTable)}
         self.lake.apply_renames()  # a killed run may have left a rename half done
         if any(not isinstance(step, HoldTable) for step in steps):
             self.lake.warm()
@@ -494,7 +494,7 @@ class Pipeline:
 
         Tables that stood then refuse such windows themselves.
         """
-        if step.life in self._created and self._created[step.life] != self.lake.decisions().kept_out:
+        if step.life in self._created and self._created[step.life] != kept_out(self.lake.decisions()):
             raise TableMoved(f"keys were forgotten since {step.life} was planned. Plan again.", table=str(step.life))
 
     def _outcome(

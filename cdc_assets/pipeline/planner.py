@@ -14,10 +14,14 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Wire, way_to_commit_ts
 from cdc_assets.io.sealing import seal, unseal
 from cdc_assets.ledger import UNREAD, UNWRITTEN, Ledger
+from cdc_assets.model.cuts import cut_requests
+from cdc_assets.model.decisions import Decisions
 from cdc_assets.model.findings import Finding
+from cdc_assets.model.forgetting import kept_out
+from cdc_assets.model.gaps import CompletePattern, complete_patterns
 from cdc_assets.model.names import unfit_name
 from cdc_assets.model.progress import AppliedState, Base, Life, Phase
-from cdc_assets.model.releases import Decisions
+from cdc_assets.model.releases import SettingsChange, releases_of
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
@@ -310,11 +314,11 @@ class Planner:
     def rules(self, decided: Decisions) -> TableRules:
         """Return what the settings and people's decisions say about the tables."""
         settings, wire = self.settings, self.settings.source_options.wire
-        complete = (*settings.initial.complete, *decided.complete_patterns)
-        accepted = tuple(decision.accepted for decision in decided.complete if decision.accepted)
-        ddl = replace(settings.rules, releases=decided.releases, complete=complete, accepted=accepted)
-        recipes = Recipes(wire, decided.settings, self.masks, decided.kept_out)
-        cuts = decided.cuts if wire.has_positions else ()
+        complete = (*settings.initial.complete, *complete_patterns(decided))
+        accepted = tuple(decision.accepted for decision in decided.of(CompletePattern) if decision.accepted)
+        ddl = replace(settings.rules, releases=releases_of(decided), complete=complete, accepted=accepted)
+        recipes = Recipes(wire, decided.of(SettingsChange), self.masks, kept_out(decided))
+        cuts = cut_requests(decided) if wire.has_positions else ()
         layouts, lake_columns = Layouts(settings.layouts), settings.columns.names
         return TableRules(ddl, recipes, settings.history_rules, cuts, self.request.fuse, layouts, lake_columns)
 
@@ -358,7 +362,7 @@ class Planner:
             self.settings.rules,
             sample,
             collations_known=self.settings.new_collations is not None,
-            kept_out=self.decided.kept_out,
+            kept_out=kept_out(self.decided),
         )
         lives = planned.history.lives  # a kind that is switched off stands still
         applied = {life: state for life, state in planned.applied.items() if not life.kind or life in lives}

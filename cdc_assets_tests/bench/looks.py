@@ -10,8 +10,8 @@ from typing import Any
 from unittest.mock import patch
 
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.decisions import Decisions
 from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
-from cdc_assets.model.releases import Decisions
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, tso_time

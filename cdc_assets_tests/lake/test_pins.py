@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cdc_assets.lake.maintenance import LakeMaintenance
 from cdc_assets.lake.tables import Lake
-from cdc_assets.model.cuts import SnapshotPin
+from cdc_assets.model.decisions import SnapshotPin
 from cdc_assets.settings.sections import MaintenanceSettings
 from cdc_assets_tests.bench.feeds import Feed
 from cdc_assets_tests.bench.knowing import know
@@ -26,11 +26,11 @@ def test_a_snapshot_that_is_read_is_needed_until_its_reader_is_done_or_a_day_has
     assert needed() == [frozenset(), frozenset()]
     with lake.pinned(life, 1), lake.pinned(life, 1):
         assert sorted(needed(), key=len) == [frozenset(), frozenset({1})]
-        assert len(lake.state.decisions.pins()) == 2
+        assert len(lake.state.decisions.read().of(SnapshotPin)) == 2
     assert needed() == [frozenset(), frozenset()]
     old = datetime.now(timezone.utc) - timedelta(hours=25)
     lake.keep_decision(SnapshotPin(life, 1, "killed", old.isoformat(timespec="seconds")))
     assert needed() == [frozenset(), frozenset()]
     keeper.sweep()
-    assert lake.state.decisions.pins() == ()
+    assert lake.state.decisions.read().of(SnapshotPin) == ()
     lake.close()

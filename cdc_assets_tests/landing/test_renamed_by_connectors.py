@@ -223,7 +223,7 @@ def test_a_rename_out_of_a_database_that_it_does_not_name_holds_all_tables_of_th
     at = next(
         event.at for event in feed.pipeline().planner.plan()[1].history.lives[life].events if isinstance(event, Held)
     )
-    feed.lake.decided[life, at] = Release(life, at, "skip")
+    feed.lake.keep_decision(Release(life, at, "skip"))
     assert [table.reason for table in feed.apply().tables if table.reason] == []
     assert tables(feed) == {"d.b": [(1, 3)], "f.b": [(1, 4), (2, 20)]}
 

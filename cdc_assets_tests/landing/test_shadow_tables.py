@@ -295,7 +295,7 @@ def release_all(feed: TopicFeed, way: str, text: str = "") -> Outcome:
     ]
     life, event = held_event
     assert any(f"--{way}" in way_out for way_out in event.ways)
-    feed.lake.decided[life, event.at] = Release(life, event.at, way, text)
+    feed.lake.keep_decision(Release(life, event.at, way, text))
     return feed.apply()
 
 

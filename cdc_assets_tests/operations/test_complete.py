@@ -140,7 +140,7 @@ def test_a_pattern_that_fits_nothing_is_refused_and_names_what_is_incomplete(fee
         say_complete(opened(feed, lake), ["s.old", "s.new"])
     with pytest.raises(BadSettings, match="known are none"):
         unsay_complete(opened(feed, lake), ["s.old"])
-    assert lake.decisions().complete == ()
+    assert lake.decisions().of(CompletePattern) == ()
 
 
 def test_a_held_table_stays_incomplete_until_its_truncate_is_carried_out(feed: LittleFeed) -> None:
@@ -155,7 +155,7 @@ def test_statements_of_patterns_come_back_as_they_were() -> None:
     pattern = CompletePattern("shop.*" * 400, "ann", "2026-01-02T03:04:05+00:00")
     kept = {**format_decision("a.b", pattern), **format_decision("a", CompletePattern("x"))}
     assert all(len(text) <= 1000 and len(name) <= 255 for name, text in kept.items())
-    assert parse_decisions(kept, "a.b", CompletePattern) == [pattern]
+    assert parse_decisions(kept, "a.b").of(CompletePattern) == (pattern,)
 
 
 # --- the real lake ----------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from cdc_assets.lake.names import format_identity
 from cdc_assets.lake.tickets import FORGET, LakeTickets
 from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.ledger import Ledger, TableState
-from cdc_assets.model.forgetting import ForgetReport, RemovedRows, SearchedFiles
+from cdc_assets.model.forgetting import ForgetReport, RemovedRows, SearchedFiles, kept_out
 from cdc_assets.model.landed import EventKind
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import AppliedState, Life, State
@@ -362,7 +362,7 @@ def test_a_run_that_is_killed_as_soon_as_its_keys_are_kept_out_is_told_too(
         with pytest.raises(Killed):
             shop.forget("1", until=FOREVER)
         patched.setattr(Planner, "plan", plan)
-    assert len(shop.lake.decisions().kept_out) == 1
+    assert len(kept_out(shop.lake.decisions())) == 1
     assert [(ticket.table, ticket.keys) for ticket in shop.lake.tickets.values()] == [("shop.t", 1)]
     assert shop.forget("1", until=FOREVER).complete
     assert shop.lake.tickets == {}

@@ -19,10 +19,10 @@ from cdc_assets.lake.namespaces import own_properties
 from cdc_assets.lake.state import LakeState
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.comparison import EQUAL, NOT_COMPARED, REPAIRED, TableComparison
+from cdc_assets.model.decisions import KeptDecision
 from cdc_assets.model.findings import Finding, Severity
-from cdc_assets.model.forgetting import ForgetReport, ForgottenKeys, RemovedRows
+from cdc_assets.model.forgetting import ForgetReport, ForgottenKeys, RemovedRows, kept_out
 from cdc_assets.model.progress import Life, State
-from cdc_assets.model.releases import KeptDecision
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import Step
 from cdc_assets.model.tso import FOREVER
@@ -76,7 +76,7 @@ class Shop:
     def rebuilt(self) -> MemoryLake:
         """Return what a rebuild makes: the same decisions, all input anew."""
         lake = MemoryLake()
-        lake.forgotten = self.lake.forgotten
+        lake.decided = self.lake.decided
         self.pipeline(lake).apply("rebuild")
         return lake
 
@@ -155,7 +155,7 @@ def test_rows_after_the_moment_come_in_and_a_rebuild_gives_the_same(shop: Shop) 
 def test_a_moment_before_what_is_applied_is_refused_as_a_rebuild_would_bring_rows_back(shop: Shop) -> None:
     with pytest.raises(BadSettings, match=f"at least --until {FIRST + 9}"):
         shop.forget("1", until=FIRST + 8)
-    assert (rows(shop.lake), shop.lake.forgotten) == ([(1, "one"), (2, "two")], {})
+    assert (rows(shop.lake), kept_out(shop.lake.decisions())) == ([(1, "one"), (2, "two")], ())
 
 
 def test_input_that_is_not_applied_yet_does_not_matter(shop: Shop) -> None:
@@ -207,7 +207,7 @@ def test_a_finding_about_the_first_rows_of_a_table_shows_nothing_of_them_where_i
     with closing(LakeState(lake, "little")) as state:
         findings_by_run["nothing kept out"] = inspect_changefeed(settings, lake).findings
         state.catalog.create_namespace_if_not_exists(state.places.own.main)
-        state.decisions.keep(*shop.lake.decisions().kept_out)
+        state.decisions.keep(*kept_out(shop.lake.decisions()))
         findings_by_run["kept out"] = inspect_changefeed(settings, lake).findings
     findings_texts = {name: repr(findings) for name, findings in findings_by_run.items()}
     assert all("rule='decoding'" in text for text in findings_texts.values())
@@ -219,7 +219,7 @@ def test_records_that_another_key_seals_stop_nothing_and_are_told(shop: Shop) ->
     shop.more |= {"quarantine": True}
     shop.apply(FIRST + 19, ("I", FIRST + 11, "3x", "three"))
     assert len(shop.lake.kept) == 1
-    let_in(shop.pipeline(), "shop.t", *(decision.name for decision in shop.lake.decisions().kept_out))
+    let_in(shop.pipeline(), "shop.t", *(decision.name for decision in kept_out(shop.lake.decisions())))
     shop.more["privacy_key"] = {"env": "OTHER_KEY"}
     report = shop.forget("2")
     having = [(place.place, len(place.having)) for place in report.searched if place.having]
@@ -362,7 +362,7 @@ def test_a_table_that_stands_is_held_before_it_gets_the_name(shop: Shop) -> None
     assert of(outcome, "shop.t").state is State.HELD
     assert "it gets the name shop.t" in of(outcome, "shop.t").reason
     assert rows(shop.lake, "shop.fresh") == [(1, "copied")]
-    (decision,) = shop.lake.forgotten.values()
+    (decision,) = kept_out(shop.lake.decisions())
     shop.forget("1", table="shop.t", name=decision.name)
     shop.apply(FIRST + 30)
     assert (rows(shop.lake, "shop.fresh"), rows(shop.lake)) == ([], [(2, "two")])
@@ -380,12 +380,12 @@ def test_a_table_that_was_not_looked_through_is_held_before_it_comes_back_under_
     outcome = shop.apply(FIRST + 59)
     held = next(table for table in outcome.tables if table.life == former)
     assert (held.state, "it gets the name shop.t" in held.reason) == (State.HELD, True)
-    shop.forget("1", table=command_in(held.ways, *shop.lake.decisions().kept_out)[0], name="asked")
+    shop.forget("1", table=command_in(held.ways, *kept_out(shop.lake.decisions()))[0], name="asked")
     shop.apply(FIRST + 60)
     assert [rows_of(shop.lake.tables[life].rows.to_pylist()) for life in (former, present)] == [[(2, "two")], []]
-    (decision,) = shop.lake.decisions().kept_out
+    (decision,) = kept_out(shop.lake.decisions())
     assert (decision.lives, decision.others) == ((former, present), ())
-    assert parse_decisions(format_decision("little", decision), "little", ForgottenKeys) == [decision]
+    assert parse_decisions(format_decision("little", decision), "little").of(ForgottenKeys) == (decision,)
 
 
 def test_another_table_of_the_name_keeps_its_rows_where_one_is_named_by_its_identity(shop: Shop) -> None:
@@ -427,7 +427,7 @@ def test_a_key_of_another_type_holds_until_it_is_forgotten_by_that(shop: Shop) -
     assert of(outcome).state is State.HELD
     assert "id: integer" in of(outcome).reason
     assert "id: text" in of(outcome).reason
-    (decision,) = shop.lake.forgotten.values()
+    (decision,) = kept_out(shop.lake.decisions())
     shop.forget("1", name=decision.name)
     outcome = shop.apply(FIRST + 30)
     assert rows(shop.lake) == [("01", "another"), ("2", "two")]
@@ -454,7 +454,7 @@ def test_one_decision_keeps_keys_out_of_a_table_as_it_was_and_as_it_is_renamed_w
     with_text_key(shop.feed, "old", FIRST + 20, "ALTER TABLE `old` MODIFY COLUMN `id` VARCHAR(20)", 12)
     shop.write(("U", FIRST + 21, "1", "uno"), ("I", FIRST + 22, "3", "tres"), table="shop.old", version=FIRST + 20)
     held = of(shop.apply(FIRST + 29), "shop.old")
-    table, until = command_in(held.ways, *shop.lake.decisions().kept_out)
+    table, until = command_in(held.ways, *kept_out(shop.lake.decisions()))
     assert (held.state, table, until) == (State.HELD, "shop.old", "forever")
     for keys in (("1",), ("1", "7", "9")):  # rows of before the DDL would be held for what the other form lacks
         with pytest.raises(BadSettings, match=f"{len(keys)} came to take their place"):
@@ -466,7 +466,7 @@ def test_one_decision_keeps_keys_out_of_a_table_as_it_was_and_as_it_is_renamed_w
     for lake in (shop.lake, shop.rebuilt()):
         assert rows(lake) == [("2", "two"), ("3", "tres")]
     let_in(shop.pipeline(), "shop.old", "asked")
-    assert shop.lake.decisions().kept_out == ()
+    assert kept_out(shop.lake.decisions()) == ()
     assert rows(shop.rebuilt()) == [("1", "uno"), ("2", "two"), ("3", "tres")]
 
 
@@ -483,7 +483,7 @@ def test_one_decision_keeps_keys_out_of_two_tables_of_its_name_that_have_differe
     shop.write(("U", FIRST + 21, "one", "again"), ("I", FIRST + 22, "3", "tres"), version=FIRST + 20)
     shop.write(("U", FIRST + 23, 1, "uno"), ("I", FIRST + 24, 4, "four"), table="shop.old", version=FIRST + 20)
     held = of(shop.apply(FIRST + 29), "shop.t")
-    table, _ = command_in(held.ways, *shop.lake.decisions().kept_out)
+    table, _ = command_in(held.ways, *kept_out(shop.lake.decisions()))
     assert (held.state, table) == (State.HELD, f"shop.fresh@{FIRST + 10}")
     shop.forget("one", table=table, name="asked")
     outcome = shop.apply(FIRST + 30)
@@ -492,14 +492,14 @@ def test_one_decision_keeps_keys_out_of_two_tables_of_its_name_that_have_differe
         assert rows(lake, "shop.fresh") == [("3", "tres"), ("two", "2")]
         assert rows(lake) == [(2, "two"), (4, "four")]
     let_in(shop.pipeline(), "shop.t", "asked")
-    assert shop.lake.decisions().kept_out == ()
+    assert kept_out(shop.lake.decisions()) == ()
 
 
 def test_the_decision_has_no_value_and_is_taken_back_by_name(shop: Shop) -> None:
     shop.forget("2")
-    (decision,) = shop.lake.forgotten.values()
+    (decision,) = kept_out(shop.lake.decisions())
     properties = format_decision("little", decision)
-    assert parse_decisions(properties, "little", ForgottenKeys) == [decision]
+    assert parse_decisions(properties, "little").of(ForgottenKeys) == (decision,)
     assert re.fullmatch(r"[0-9a-f]{32}", ",".join(decision.digests))
     assert decision.is_of("shop.t@1.log", TableId("shop", "T"))
     with pytest.raises(BadSettings, match=f"known are: {decision.name}"):
@@ -538,25 +538,25 @@ class DecidedMeanwhile(MemoryLake):
 
 def test_of_two_decisions_of_one_name_that_are_made_at_once_all_keys_are_kept_out(shop: Shop) -> None:
     shop.forget("1", name="asked")
-    tables, forgotten = shop.lake.tables, shop.lake.forgotten
+    tables, decided = shop.lake.tables, shop.lake.decided
     shop.lake = DecidedMeanwhile(lambda: shop.forget("2", name="asked"))
-    shop.lake.tables, shop.lake.forgotten = tables, forgotten
+    shop.lake.tables, shop.lake.decided = tables, decided
     shop.forget("3", name="asked")
     shop.apply(FIRST + 19, *(("U", FIRST + 10 + key, key, "again") for key in (1, 2, 3, 4)))
     assert rows(shop.lake) == rows(shop.rebuilt()) == [(4, "again")]
-    assert [len(decision.digests) for decision in shop.lake.decisions().kept_out] == [3]
+    assert [len(decision.digests) for decision in kept_out(shop.lake.decisions())] == [3]
     shop.forget("4", name="asked")
     assert len(let_in(shop.pipeline(), "shop.t", "asked").digests) == 4
-    assert shop.lake.decisions().kept_out == ()
+    assert kept_out(shop.lake.decisions()) == ()
 
 
 def test_keys_that_are_let_in_while_others_are_forgotten_by_the_same_name_stay_in(shop: Shop) -> None:
     shop.forget("1", name="asked")
-    forgotten = shop.lake.forgotten
+    decided = shop.lake.decided
     shop.lake = DecidedMeanwhile(lambda: let_in(shop.pipeline(), "shop.t", "asked"))
-    shop.lake.forgotten = forgotten
+    shop.lake.decided = decided
     shop.forget("2", name="asked")
-    (kept,) = shop.lake.decisions().kept_out
+    (kept,) = kept_out(shop.lake.decisions())
     assert len(kept.digests) == 1
     shop.apply(FIRST + 19, ("I", FIRST + 11, 1, "again"), ("I", FIRST + 12, 2, "again"))
     assert rows(shop.lake) == [(1, "again")]
@@ -572,7 +572,7 @@ def test_each_key_of_decisions_that_are_made_at_once_is_kept_out_as_long_as_was_
     with pytest.raises(BadSettings, match="keeps out 1 key through"):
         shop.forget("3", name="asked")
     shop.forget("1", "3", name="asked")
-    (decision,) = shop.lake.decisions().kept_out
+    (decision,) = kept_out(shop.lake.decisions())
     assert (len(decision.digests), decision.until) == (3, FOREVER)
 
 
@@ -590,12 +590,12 @@ def test_the_catalog_keeps_all_that_is_decided_of_forgotten_keys_at_once(
         with monkeypatch.context() as patched:  # what was read before the others were kept
             patched.setattr("cdc_assets.lake.decisions.own_properties", lambda *_: seen)
             decisions.keep(replace(first, digests=("a" * 32, "b" * 32)))
-        (kept,) = decisions.read().kept_out
+        (kept,) = kept_out(decisions.read())
         assert kept.digests == tuple(sorted((*first.digests, *more.digests, "b" * 32)))
         decisions.keep(kept)
-        assert len(parse_decisions(own_properties(state.catalog, decisions.own), "little", ForgottenKeys)) == 1
+        assert len(decisions.read().of(ForgottenKeys)) == 1
         decisions.remove(replace(first, digests=()))
-        assert decisions.read().kept_out == ()
+        assert kept_out(decisions.read()) == ()
 
 
 def test_a_key_more_of_a_table_that_was_renamed_is_kept_out_under_the_decision_that_the_refusal_asks_for(
@@ -631,7 +631,7 @@ def test_a_new_table_planned_before_its_keys_were_forgotten_is_planned_again(sho
     pipeline = shop.pipeline()
 
     def forgotten_once(step: Step, planned: Plan, table: TableRun) -> None:
-        if not shop.lake.forgotten:
+        if not kept_out(shop.lake.decisions()):
             shop.forget("1", table="shop.n")
 
     pipeline.apply("run", hooks=RunHooks(forgotten_once))
@@ -707,7 +707,7 @@ def test_a_forgotten_key_is_explained_without_its_value(shop: Shop) -> None:
     shop.apply(FIRST + 19, ("U", FIRST + 11, 2, "dos"))
     explanation = explain(shop.pipeline(), shop.lake, "shop.t", ["2"])
     assert (explanation.row, explanation.changes, dict(explanation.key)) == (None, (), {"id": "***"})
-    (decision,) = shop.lake.forgotten.values()
+    (decision,) = kept_out(shop.lake.decisions())
     assert any(decision.name in sentence and "forgotten" in sentence for sentence in explanation.gone)
     shop.forget("7", name="of-another-key")
     explanation = explain(shop.pipeline(), shop.lake, "shop.t", ["2"])
@@ -802,13 +802,13 @@ def test_a_decision_is_taken_back_by_the_name_that_its_table_has_by_now(shop: Sh
     shop.feed.ddl("shop.u", FIRST + 11, "RENAME TABLE `shop`.`t` TO `shop`.`u`", 14)
     shop.feed.create("shop.v", FIRST + 12)
     shop.apply(FIRST + 19)
-    (name,) = {decision.name for decision in shop.lake.forgotten}
+    (name,) = {decision.name for decision in kept_out(shop.lake.decisions())}
     with pytest.raises(
         BadSettings, match=rf'"{name}" is no decision about shop\.v that keeps keys out; known are: none'
     ):
         let_in(shop.pipeline(), "shop.v", name)
     assert let_in(shop.pipeline(), "shop.u", name).name == name
-    assert shop.lake.forgotten == {}
+    assert kept_out(shop.lake.decisions()) == ()
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 from cdc_assets.ddl import created
 from cdc_assets.errors import BadSettings, LakeUnavailable, RebuildRefused, TableMoved
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.cuts import CutRequest
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
@@ -66,7 +67,7 @@ class MemoryRebuilds:
     def begin(self, token: str) -> MemoryLake:
         lake = self.asides.setdefault(token, MemoryLake())
         lake.may_lack_rows = self.live.may_lack_rows
-        lake.decided, lake.changed = self.live.decided, self.live.changed
+        lake.decided = self.live.decided.without(CutRequest)
         return lake
 
     def swapped(self, life: Life, token: str) -> StepResult | None:

@@ -20,7 +20,7 @@ from cdc_assets.lake import LakeState
 from cdc_assets.lake.decisions import format_decision, parse_decisions
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life
-from cdc_assets.model.releases import Release, SettingsChange
+from cdc_assets.model.releases import Release, SettingsChange, releases_of
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.tso import Tso
@@ -229,7 +229,7 @@ def test_rows_up_to_a_late_ddl_cannot_be_dropped(feed: Feed) -> None:
     feed.apply(400)
     with pytest.raises(BadSettings, match="would still be held"):
         release(feed.pipeline(), "shop.orders", 200, "rebuild")
-    assert feed.lake.decisions().releases == {}
+    assert releases_of(feed.lake.decisions()) == {}
 
 
 def test_who_waits_for_a_held_table_goes_on_with_it(feed: Feed) -> None:
@@ -307,7 +307,7 @@ def test_what_releases_nothing_is_refused_and_not_kept(
     hidden.apply(300)
     with pytest.raises(BadSettings, match=message):
         release(hidden.pipeline(), table, version, way, text)
-    assert hidden.lake.decisions().releases == {}
+    assert releases_of(hidden.lake.decisions()) == {}
 
 
 def test_a_table_that_is_held_by_its_rows_is_not_released(feed: Feed) -> None:
@@ -334,7 +334,7 @@ def test_the_second_release_takes_the_place_of_the_first_until_it_is_used(hidden
     hidden.apply(300)
     release(hidden.pipeline(), "shop.orders", 200, "skip")
     release(hidden.pipeline(), "shop.orders", 200, "rebuild")
-    assert [kept_release.way for kept_release in hidden.lake.decisions().releases.values()] == ["rebuild"]
+    assert [kept_release.way for kept_release in releases_of(hidden.lake.decisions()).values()] == ["rebuild"]
     hidden.apply(300)
     with pytest.raises(BadSettings, match="is not held at version 200"):
         release(hidden.pipeline(), "shop.orders", 200, "skip")
@@ -373,7 +373,7 @@ def test_releases_are_read_back_as_they_were(first_release: Release, other: Rele
         **format_decision(f"{changefeed}.b", other),
         "exists": "true",
     }
-    assert parse_decisions(properties, changefeed, Release) == [first_release]
+    assert parse_decisions(properties, changefeed).of(Release) == (first_release,)
     assert all(len(key) <= 255 and len(value) <= 1000 for key, value in properties.items())
 
 
@@ -385,8 +385,8 @@ def test_a_change_of_settings_is_read_back_as_it_was_and_no_other_changefeeds() 
         **format_decision("a", other),
         **format_decision("a.b", replace(change, who="")),
     }
-    assert sorted(parse_decisions(kept, "a", SettingsChange), key=lambda change: change.since) == [change, other]
-    assert parse_decisions(kept, "a", Release) == []
+    assert parse_decisions(kept, "a").of(SettingsChange) == (change, other)
+    assert parse_decisions(kept, "a").of(Release) == ()
 
 
 def test_the_catalog_keeps_releases_for_everybody_without_a_jvm(tmp_path: Path) -> None:
@@ -396,16 +396,16 @@ def test_the_catalog_keeps_releases_for_everybody_without_a_jvm(tmp_path: Path) 
     )
     other = Release(Life(TableId("s", "x.y"), 7), 8, "skip")
     state = LakeState(lake, "default")
-    assert state.decisions.read().releases == {}
+    assert releases_of(state.decisions.read()) == {}
     state.decisions.keep(long)
     state.decisions.keep(other)
     again = LakeState(lake, "default")
-    assert again.decisions.read().releases == {(LIFE, 200): long, (other.life, 8): other}
-    assert LakeState(lake, "another").decisions.read().releases == {}
+    assert releases_of(again.decisions.read()) == {(LIFE, 200): long, (other.life, 8): other}
+    assert releases_of(LakeState(lake, "another").decisions.read()) == {}
     again.decisions.keep(replace(long, way="skip", text=""))
-    assert state.decisions.read().releases[LIFE, 200] == replace(long, way="skip", text="")
+    assert releases_of(state.decisions.read())[LIFE, 200] == replace(long, way="skip", text="")
     again.decisions.remove(long)
-    assert state.decisions.read().releases == {(other.life, 8): other}
+    assert releases_of(state.decisions.read()) == {(other.life, 8): other}
     for lake_state in (state, again):
         lake_state.close()
 
@@ -455,9 +455,9 @@ def test_a_proposal_says_whether_it_deletes_rows(hidden: Feed, way: str, deletes
     hidden.apply(300)
     proposal = propose_release(hidden.pipeline(), "shop.orders", 200, way)
     assert proposal.deletes_rows is deletes
-    assert hidden.lake.decisions().releases == {}
+    assert releases_of(hidden.lake.decisions()) == {}
     assert proposal.record(hidden.pipeline()) == hidden.pipeline().planner.plan()[1]
-    assert list(hidden.lake.decisions().releases) == [(LIFE, 200)]
+    assert list(releases_of(hidden.lake.decisions())) == [(LIFE, 200)]
 
 
 def test_undoing_is_proposed_with_the_hold_that_comes_back(hidden: Feed) -> None:
@@ -465,7 +465,7 @@ def test_undoing_is_proposed_with_the_hold_that_comes_back(hidden: Feed) -> None
     release(hidden.pipeline(), "shop.orders", 200, "skip")
     _, proposal = decide(hidden.pipeline(), "shop.orders", 200, ["undo"], None)
     assert [step.reason for step in proposal.plan.steps if isinstance(step, HoldTable)]
-    assert list(hidden.lake.decisions().releases) == [(LIFE, 200)]
+    assert list(releases_of(hidden.lake.decisions())) == [(LIFE, 200)]
 
 
 @pytest.mark.parametrize(

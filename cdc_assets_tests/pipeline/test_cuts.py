@@ -11,7 +11,7 @@ import pytest
 
 from cdc_assets.errors import BadSettings, CutRefused
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.cuts import CutRequest
+from cdc_assets.model.cuts import CutRequest, cut_requests
 from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows, TagTable
@@ -114,7 +114,7 @@ def test_a_cut_has_all_tables_at_one_position_and_what_comes_later_leaves_it_alo
     shop.more_rows(FIRST + 22, FIRST + 30)
     shop.pipeline.apply()
     assert shop.keys("report", ORDERS) == [1, 12]
-    assert shop.lake.decisions().cuts == ()
+    assert cut_requests(shop.lake.decisions()) == ()
 
 
 def test_no_window_steps_across_a_decided_cut_and_its_table_is_tagged_before_the_next_one(shop: Shop) -> None:
@@ -201,7 +201,7 @@ def test_a_held_table_is_absent_with_the_reason_unless_a_cut_of_all_is_required(
         CutRefused, match=r"shop\.orders: it is held: .*Nothing is left of it.*--without.*--require-all"
     ):
         make_cut(shop.pipeline, "report", whole=True)
-    assert (shop.lake.cuts(), shop.lake.decisions().cuts) == ((), ())
+    assert (shop.lake.cuts(), cut_requests(shop.lake.decisions())) == ((), ())
     made = make_cut(shop.pipeline, "report")
     assert ([cut_table.name for cut_table in made.taken], made.exact, made.accepted) == ([ITEMS], False, False)
     assert [(cut_table.name, cut_table.lacks[:11]) for cut_table in made.left_out] == [(ORDERS, "it is held:")]
@@ -222,7 +222,7 @@ def test_a_table_that_is_held_by_its_rows_is_absent_or_withdraws_a_cut_of_all(sh
         assert not any(table.tags for table in shop.lake.tables.values())
     else:
         assert [cut_table.name for cut_table in make_cut(shop.pipeline, "report").taken] == [ITEMS]
-    assert shop.lake.decisions().cuts == ()
+    assert cut_requests(shop.lake.decisions()) == ()
 
 
 def test_a_hold_above_the_cut_is_no_reason_against_it(shop: Shop) -> None:
@@ -242,7 +242,7 @@ def test_an_incomplete_table_is_absent(tmp_path: Path) -> None:
     pipeline = Pipeline(settings_, settings_.open_source(), lake, Ledger("sqlite://"))
     with pytest.raises(CutRefused, match=r"shop\.old: incomplete: it existed .*[^.]\. Nothing is left of it"):
         make_cut(pipeline, whole=True)
-    assert lake.decisions().cuts == ()
+    assert cut_requests(lake.decisions()) == ()
     made = make_cut(pipeline)
     assert (made.taken, made.accepted, lake.tagged(made.name)) == ((), False, {})
     assert make_cut(pipeline, "without", ["shop.old"]).exact
@@ -280,7 +280,7 @@ def test_a_cut_that_a_killed_run_decided_is_made_by_the_next_one(shop: Shop) -> 
 def test_a_withdrawn_cut_is_removed_by_the_next_run_and_tags_nothing(shop: Shop) -> None:
     shop.lake.keep_decision(CutRequest("report", FIRST + 5, withdrawn=True))
     assert shop.pipeline.apply().cuts == ()
-    assert shop.lake.decisions().cuts == ()
+    assert cut_requests(shop.lake.decisions()) == ()
     assert not any(table.tags for table in shop.lake.tables.values())
 
 

@@ -43,7 +43,7 @@ class Site:
         (life,) = [life for life in self.lake.applied() if str(life.born_as) == name]
         history = self.pipeline.planner.plan()[1].history
         at = next(event.at for event in history.lives[life].events if isinstance(event, Held))
-        self.lake.decided[life, at] = Release(life, at, way, text)
+        self.lake.keep_decision(Release(life, at, way, text))
 
 
 TENANTS = ("a.orders", "b.orders", "c.orders")
@@ -144,7 +144,7 @@ def test_a_value_that_a_ddl_cannot_have_left_as_it_was_holds_the_table_with_ways
     assert site.states == {"s.a": "held"}
     assert any(f"release s.a@{FIRST} {RENAMED} --{way}" in way_out for way_out in site.ways["s.a"])
     (life,) = site.lake.applied()
-    site.lake.decided[life, RENAMED] = Release(life, RENAMED, way)
+    site.lake.keep_decision(Release(life, RENAMED, way))
     site.apply()
     assert site.reasons == {}
     assert site.rows("s.a") == expected

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.cuts import cut_requests
 from cdc_assets.operations.cuts import expire_cuts, make_cut
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.pipeline.pipeline import Pipeline
@@ -100,7 +101,7 @@ class Story:
             for tag, (_, _, rows) in table.tags.items()
         }
         cuts = [(cut.name, cut.at, [str(cut_table.life) for cut_table in cut.taken]) for cut in self.lake.cuts()]
-        return {"tables": tables, "tags": tags, "cuts": cuts, "requests": self.lake.decisions().cuts}
+        return {"tables": tables, "tags": tags, "cuts": cuts, "requests": cut_requests(self.lake.decisions())}
 
 
 def _is_crossing(number: int, crossing: int, _: str) -> bool:
