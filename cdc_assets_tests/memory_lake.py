@@ -41,7 +41,7 @@ from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op, SplitReader, has_patches
 from cdc_assets.history.releases import WAYS, ways_out
 from cdc_assets.landing.landing import Executors
-from cdc_assets.model.cuts import Cut, CutRequest, CutTable, cut_requests
+from cdc_assets.model.cuts import Cut, CutRequest, CutTable, TagTable, cut_requests
 from cdc_assets.model.decisions import Decisions, KeptDecision
 from cdc_assets.model.forgetting import RemovedRows, SearchedFiles
 from cdc_assets.model.kinds import ColumnLife
@@ -63,7 +63,6 @@ from cdc_assets.model.steps import (
     RecoverTable,
     RenameTable,
     Step,
-    TagTable,
 )
 from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.tso import Tso

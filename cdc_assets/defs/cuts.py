@@ -13,11 +13,14 @@ from dagster._core.storage.tags import RUN_KEY_TAG, SCHEDULE_NAME_TAG
 from dagster_aws.s3 import S3Resource
 
 from cdc_assets.defs.events import RunEvents
+from cdc_assets.defs.metadata import text_table
 from cdc_assets.defs.names import asset_key
 from cdc_assets.defs.operations import operation_job
 from cdc_assets.defs.resources import ConfiguredFeed, OpenFeed
 from cdc_assets.defs.sensor import UNFINISHED
 from cdc_assets.errors import MetadataMissing
+from cdc_assets.model.cuts import Cut, CutOutcome
+from cdc_assets.model.tso import tso_time
 from cdc_assets.operations.cuts import make_cut, waiting_cut
 from cdc_assets.operations.requests import NewCut
 from cdc_assets.pipeline.outcome import RunHooks
@@ -57,7 +60,9 @@ def cut_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
             events.begin()
             hooks = RunHooks(events.after)
             names = request.name, request.without, "dagster", context.run_id
-            events.cut(make_cut(pipeline, *names, whole=request.require_all, hooks=hooks))
+            context.log_event(
+                _made(source.changefeed.name, make_cut(pipeline, *names, whole=request.require_all, hooks=hooks))
+            )
             yield from events.finish(pipeline.status())
             yield from events.close()
 
@@ -67,6 +72,33 @@ def cut_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
         "quarantine) is absent, with the reason; with `require_all` no cut is made then."
     )
     return operation_job(source, f"{job_name}_tables", NewCut, cut_tables, description)
+
+
+def events(changefeed: str, outcome: CutOutcome) -> list[dg.AssetMaterialization]:
+    """Return what is logged of a cut that a run made."""
+    return [] if outcome.cut is None else [_made(changefeed, outcome.cut)]
+
+
+def _made(changefeed: str, cut: Cut) -> dg.AssetMaterialization:
+    """Return the event of a cut: its position, and its tables with their snapshots."""
+    heads = ("table", "snapshot", "applied_ts", "left_out", "lacks")
+    rows = [
+        (str(table.name), str(table.snapshot_id or ""), str(table.applied_ts or ""), table.why_not, table.lacks)
+        for table in cut.tables
+    ]
+    metadata = {
+        "cut": cut.name,
+        "position": str(cut.at),
+        "position_time": tso_time(cut.at),
+        "tables": text_table(heads, rows) if rows else "none",
+        "table_count": len(cut.taken),
+        "left_out": len(cut.left_out),
+        "exact": cut.exact,
+        "read": dg.MetadataValue.md(f"`SELECT * FROM … VERSION AS OF '{cut.name}'`"),
+    }
+    return dg.AssetMaterialization(
+        asset_key(changefeed, "cuts"), description=f"{cut.name}, as of {tso_time(cut.at)}", metadata=metadata
+    )
 
 
 def cut_schedules(source: ConfiguredFeed, catch_up: dg.JobDefinition, name: str) -> list[dg.ScheduleDefinition]:

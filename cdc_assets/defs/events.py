@@ -13,17 +13,17 @@ from dagster._core.events import AssetMaterializationPlannedData
 
 from cdc_assets.defs.checks import COLUMN_TYPES, evaluations
 from cdc_assets.defs.dumps import log_imported
-from cdc_assets.defs.metadata import cut_metadata, ddl_metadata, dml_metadata, lake_table, report_metadata
+from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, report_metadata
 from cdc_assets.defs.names import asset_key
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import Retryable
 from cdc_assets.lake.lake_table import LakeTable
-from cdc_assets.model.cuts import Cut
+from cdc_assets.model.features import module_of
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.reports import Report
-from cdc_assets.model.steps import ApplyRows, CreateTable, Step, TagTable
+from cdc_assets.model.steps import AddedStep, ApplyRows, CreateTable, Step
 from cdc_assets.model.table_history import Event
-from cdc_assets.model.tso import Tso, tso_time
+from cdc_assets.model.tso import Tso
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome, TableRun
 from cdc_assets.planning.partitions import PartitionKey, format_partition_key
@@ -91,7 +91,7 @@ class RunEvents:
 
         A window soon after another of the same version waits for those that follow.
         """
-        if isinstance(step, TagTable):
+        if isinstance(step, AddedStep):
             return
         events = plan.history.lives[step.life].events
         rows = table.changes - self._changes.get(step.life, 0)
@@ -117,24 +117,14 @@ class RunEvents:
         with suppress(Retryable):  # the windows of other tables go on; it is logged later
             self._lake_tables(plan, TOGETHER_SECONDS)
 
-    def cut(self, made: Cut) -> None:
-        """Log a cut that was made."""
-        self._context.log_event(
-            dg.AssetMaterialization(
-                asset_key(self._name, "cuts"),
-                description=f"{made.name}, as of {tso_time(made.at)}",
-                metadata=cut_metadata(made),
-            )
-        )
-
     def finish(self, outcome: Outcome) -> Iterator[dg.AssetCheckEvaluation]:
         """Log the rest of a round: versions without rows, windows that were refused; and what has waited for long.
 
         Yields the results of the checks as often.
         """
-        for cut in outcome.cuts:
-            if cut.cut is not None:
-                self.cut(cut.cut)
+        for part in outcome.parts:
+            for event in module_of("defs", part.FEATURE).events(self._name, part):
+                self._context.log_event(event)
         stopped = False
         for table in outcome.tables:
             if table.steps or table.error is not None:

@@ -20,7 +20,6 @@ from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import MalformedData
 from cdc_assets.lake.lake_table import LakeTable
 from cdc_assets.ledger import JournalEntry
-from cdc_assets.model.cuts import Cut
 from cdc_assets.model.gaps import gap_text
 from cdc_assets.model.reports import Report
 from cdc_assets.model.schema import Column, TableSchema
@@ -305,22 +304,3 @@ def text_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> dg.Tabl
     records = [dg.TableRecord(dict(zip(columns, row, strict=True))) for row in rows]
     schema = dg.TableSchema(columns=[dg.TableColumn(column, "string") for column in columns])
     return dg.MetadataValue.table(records, schema=schema)
-
-
-def cut_metadata(made: Cut) -> dict[str, Any]:
-    """Return a cut's position and its tables with their snapshots."""
-    columns = ("table", "snapshot", "applied_ts", "left_out", "lacks")
-    rows = [
-        (str(table.name), str(table.snapshot_id or ""), str(table.applied_ts or ""), table.why_not, table.lacks)
-        for table in made.tables
-    ]
-    return {
-        "cut": made.name,
-        "position": str(made.at),
-        "position_time": tso_time(made.at),
-        "tables": text_table(columns, rows) if rows else "none",
-        "table_count": len(made.taken),
-        "left_out": len(made.left_out),
-        "exact": made.exact,
-        "read": dg.MetadataValue.md(f"`SELECT * FROM … VERSION AS OF '{made.name}'`"),
-    }

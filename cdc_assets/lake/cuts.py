@@ -17,9 +17,11 @@ import pyarrow as pa
 from cdc_assets.errors import TableMoved
 from cdc_assets.lake.growing import GrowingTable
 from cdc_assets.lake.names import format_identity, location, parse_identity
+from cdc_assets.lake.spark.session import quoted
 from cdc_assets.lake.state import LakeState
-from cdc_assets.model.cuts import Cut, CutRequest, CutTable, cut_requests
+from cdc_assets.model.cuts import Cut, CutRequest, CutTable, TagTable, cut_requests
 from cdc_assets.model.progress import Life
+from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.times import iso_now, iso_time, parse_iso_time
 from cdc_assets.model.tso import Tso, tso_moment
@@ -134,6 +136,27 @@ class LakeCuts:
             with suppress(TableMoved):
                 self.table.replace([], files, {}, lambda _: True)
         raise TableMoved(f"{'.'.join(self.table.identifier)}: others commit all the time. Try again.")
+
+
+def carry_out(bench: Workbench, step: TagTable, started: float) -> StepResult:
+    """Tag the snapshot with which the table stands at a cut, unless it is tagged already."""
+    if step.tag not in {
+        request.name for request in cut_requests(bench.state.decisions.read()) if not request.withdrawn
+    }:
+        raise TableMoved(f"{step.life}: the cut {step.tag} is no longer to be made. Plan again.", table=str(step.life))
+    with bench.on(step.life) as work:
+        if step.tag not in work.lake_table.tags:
+            if work.label.progress.tso > step.at:
+                raise TableMoved(
+                    f"{step.life} is already applied to {work.label.progress.tso}, past the cut at {step.at}. Plan "
+                    "again.",
+                    table=str(step.life),
+                )
+            work.session.statements.append(
+                f"ALTER TABLE {work.target.name} CREATE TAG {quoted(step.tag)} AS OF VERSION {work.target.snapshot}"
+            )
+            work.target.table.manageSnapshots().createTag(step.tag, work.target.snapshot).commit()
+        return bench.result(work, started)
 
 
 def _rows(cut: Cut) -> pa.Table:

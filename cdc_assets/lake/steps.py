@@ -39,12 +39,13 @@ from cdc_assets.lake.spark.session import quoted
 from cdc_assets.lake.tickets import FORGET, LakeTickets
 from cdc_assets.lake.workbench import Work, Workbench
 from cdc_assets.lake.writers import history_writer
-from cdc_assets.model.cuts import cut_requests
+from cdc_assets.model.features import module_of
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.schema_changes import DeleteRows
 from cdc_assets.model.steps import (
+    AddedStep,
     ApplyRows,
     ChangeTable,
     CreateTable,
@@ -54,7 +55,6 @@ from cdc_assets.model.steps import (
     RecoverTable,
     RenameTable,
     Step,
-    TagTable,
 )
 
 
@@ -70,8 +70,9 @@ def carry_out(bench: Workbench, step: Step) -> StepResult:
     started = time.monotonic()
     if isinstance(step, CreateTable):
         return _create(bench, step, started)
-    if isinstance(step, TagTable):
-        return _tag(bench, step, started)
+    if isinstance(step, AddedStep):
+        result: StepResult = module_of("lake", step.FEATURE).carry_out(bench, step, started)
+        return result
     with bench.on(step.life) as work:
         ddl = step.ddl if isinstance(step, ChangeTable) else step.at
         own_name = isinstance(step, RenameTable) and step.life.kind and work.lake_table.name != step.to
@@ -88,25 +89,6 @@ def carry_out(bench: Workbench, step: Step) -> StepResult:
     if isinstance(step, (RenameTable, DropTable, RecoverTable)):
         table_renames.apply_renames(bench.state, step.life)
     return result
-
-
-def _tag(bench: Workbench, step: TagTable, started: float) -> StepResult:
-    """Tag the snapshot with which the table stands at a cut, unless it is tagged already."""
-    if step.tag not in {cut.name for cut in cut_requests(bench.state.decisions.read()) if not cut.withdrawn}:
-        raise TableMoved(f"{step.life}: the cut {step.tag} is no longer to be made. Plan again.", table=str(step.life))
-    with bench.on(step.life) as work:
-        if step.tag not in work.lake_table.tags:
-            if work.label.progress.tso > step.at:
-                raise TableMoved(
-                    f"{step.life} is already applied to {work.label.progress.tso}, past the cut at {step.at}. Plan "
-                    "again.",
-                    table=str(step.life),
-                )
-            work.session.statements.append(
-                f"ALTER TABLE {work.target.name} CREATE TAG {quoted(step.tag)} AS OF VERSION {work.target.snapshot}"
-            )
-            work.target.table.manageSnapshots().createTag(step.tag, work.target.snapshot).commit()
-        return bench.result(work, started)
 
 
 def _refuse_passed(bench: Workbench, step: Step, work: Work) -> None:

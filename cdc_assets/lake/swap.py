@@ -47,7 +47,6 @@ from cdc_assets.lake.staging.storage import storage
 from cdc_assets.lake.tables import Lake
 from cdc_assets.lake.tickets import FORGET, LakeTickets, hold_back
 from cdc_assets.lake.tickets import REBUILD as REBUILDING
-from cdc_assets.model.cuts import CutRequest
 from cdc_assets.model.decisions import Decisions
 from cdc_assets.model.layout import OWN_PROPERTIES, TableLayout
 from cdc_assets.model.progress import Life, Phase, Progress
@@ -76,8 +75,8 @@ class AsideLake(Lake):
         self._live = live
 
     def decisions(self) -> Decisions:
-        """Return what people have decided about the live tables, whose cuts are not of these."""
-        return self._live.decisions().without(CutRequest)
+        """Return what people have decided about the live tables."""
+        return self._live.decisions()
 
 
 class Rebuilds:

@@ -12,6 +12,7 @@ Imports nothing but the standard library.
     decisions         what people decide, as a lake keeps it
     dumps             a dump
     explanation       how a row of a table came to be as it is
+    features          the features that the core does not know, and where their parts are
     findings          what was found of a changefeed, and how grave it is
     forecast          when a table will have caught up
     landed            what was landed of topics: rows in pieces, and events

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 from cdc_assets.model.decisions import Decisions, KeptDecision
 from cdc_assets.model.findings import Finding, Severity
-from cdc_assets.model.progress import Life
+from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.steps import AddedStep
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.wording import first_of
 
@@ -46,6 +47,24 @@ class CutRequest(KeptDecision):
     def order(self) -> tuple[Any, ...]:
         """By position."""
         return self.at, self.name
+
+    def step(self, life: Life, state: AppliedState | None) -> TagTable | None:
+        """Return the step that tags a table's snapshot, None where it has the tag."""
+        return None if state is not None and self.name in state.tags else TagTable(life, self.at, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class TagTable(AddedStep):
+    """The table's snapshot gets the tag of a cut."""
+
+    FEATURE: ClassVar[str] = "cuts"
+
+    tag: str
+
+    @property
+    def description(self) -> tuple[str, str, str, str]:
+        """What a plan shows of it."""
+        return "cut", f"tag {self.tag}: everything through {self.at}", "metadata only", "cdc-assets cut --remove"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +138,8 @@ class CutBlock:
 @dataclass(frozen=True, slots=True)
 class CutOutcome:
     """What became of a decided cut: it was made, or `blocked`. It is withdrawn then, unless all of these wait."""
+
+    FEATURE: ClassVar[str] = "cuts"
 
     request: CutRequest
     cut: Cut | None = None

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
 
 from cdc_assets.model.kinds import ColumnLife, HistoryRule
 from cdc_assets.model.layout import PLAIN, TableLayout
 from cdc_assets.model.masks import SealKey
-from cdc_assets.model.progress import Base, Gap, Life, Phase, Progress
+from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, Progress
 from cdc_assets.model.recipe import EMPTY_RECIPE, ExcludedKeys, Recipe
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import Evolution, Predicate, SchemaChange
@@ -235,12 +236,32 @@ class HoldTable:
 
 
 @dataclass(frozen=True, slots=True)
-class TagTable:
-    """The table has everything through `at`, and nothing later: its snapshot gets the tag of a cut."""
+class AddedStep:
+    """A step that a feature adds to a table's chain where it has everything through `at`, and nothing later.
+
+    It changes neither rows nor progress. Of the feature's module in `lake`, `carry_out` does it.
+    """
+
+    FEATURE: ClassVar[str]
 
     life: Life
     at: Tso
-    tag: str
+
+    @property
+    def description(self) -> tuple[str, str, str, str]:
+        """What a plan shows of it: its name, what it does, what it costs, and how to undo it."""
+        raise NotImplementedError
+
+
+class Waypoint(Protocol):
+    """A position that no window steps across, because a feature adds a step to the tables that are there."""
+
+    @property
+    def at(self) -> Tso:
+        """The position."""
+
+    def step(self, life: Life, state: AppliedState | None) -> AddedStep | None:
+        """Return the step of a table that exists there and is not applied beyond it; None where it had that."""
 
 
 Step = (
@@ -251,6 +272,6 @@ Step = (
     | RecoverTable
     | ExchangePartition
     | ApplyRows
-    | TagTable
+    | AddedStep
     | HoldTable
 )

@@ -11,7 +11,7 @@ from cdc_assets.errors import BadSettings, CutRefused
 from cdc_assets.model.cuts import Cut, CutRequest, cut_requests, is_left_out
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.operations.named import no_such_table
-from cdc_assets.pipeline.cuts import plan_cut
+from cdc_assets.pipeline.cuts import cut_outcomes, plan_cut
 from cdc_assets.pipeline.outcome import NO_HOOKS, RunHooks
 from cdc_assets.planning.cuts import cut_members, due_position, expired_cuts
 
@@ -81,7 +81,7 @@ def make_cut(
         made = next((cut for cut in pipeline.lake.cuts() if cut.name == request.name), None)
         if made is not None:
             return made
-        left = next((cut_outcome for cut_outcome in outcome.cuts if cut_outcome.request.name == request.name), None)
+        left = next((it for it in cut_outcomes(outcome) if it.request.name == request.name), None)
         if left is not None and not left.is_withdrawn:
             raise CutRefused(
                 f"the cut {request.name} of {tso_time(request.at)} is not made yet: {left.reason}. It is decided, and "

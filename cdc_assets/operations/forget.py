@@ -38,7 +38,7 @@ from cdc_assets.model.cuts import cut_requests
 from cdc_assets.model.forgetting import ForgetReport, ForgottenKeys, RemovedRows, SearchedFiles
 from cdc_assets.model.progress import AppliedState, Life, Progress
 from cdc_assets.model.quarantine import HasKeys, QuarantinedRow, RecordContent
-from cdc_assets.model.steps import ApplyRows, ExchangePartition, HoldTable, TagTable
+from cdc_assets.model.steps import AddedStep, ApplyRows, ExchangePartition, HoldTable
 from cdc_assets.model.tickets import STALE_SECONDS, Ticket
 from cdc_assets.model.times import iso_now, iso_time
 from cdc_assets.model.tso import Tso
@@ -374,7 +374,7 @@ def _reasons(work: _ForgetRun, planned: Plan, targets: Mapping[Life, WantedKeys]
     sources = keys_by_source(planned, targets)
     for step in planned.steps:
         exchanged = {step.other.source} if isinstance(step, ExchangePartition) else set()
-        if sources.keys().isdisjoint({step.life.source, *exchanged}) or isinstance(step, TagTable):
+        if sources.keys().isdisjoint({step.life.source, *exchanged}) or isinstance(step, AddedStep):
             continue
         if isinstance(step, (HoldTable, ApplyRows)) and not rows_too:
             continue

@@ -6,16 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from cdc_assets.formats import Wire
 from cdc_assets.model.cuts import UNNAMED, Cut, CutOutcome, CutRequest, CutTable, cut_requests
 from cdc_assets.model.decisions import Decisions
 from cdc_assets.model.progress import AppliedState, Life, State
 from cdc_assets.model.times import iso_now
 from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.exactness import RecordsAside, deficits_at
-from cdc_assets.pipeline.outcome import TableOutcome
+from cdc_assets.pipeline.features import RunBegin, RunFeature
+from cdc_assets.pipeline.outcome import Outcome, TableOutcome
 from cdc_assets.planning.cuts import blocks, cut_members, cut_position, cut_tables, due_position
 from cdc_assets.planning.plan import Plan
-from cdc_assets.settings.sections import CutSettings
+from cdc_assets.settings.config import ChangefeedSettings
 
 
 class Cuttable(RecordsAside, Protocol):
@@ -64,17 +66,26 @@ def plan_cut(
     return CutOutcome(request, None, tuple(block for block in cut_blocks if not block.waits))
 
 
-def due_cut(lake: Cuttable, settings: CutSettings, planned: Plan, commit_ts: bool) -> CutOutcome | None:
-    """Return the regular cut that is due by the settings, None where none is."""
-    if settings.every_seconds is None or not commit_ts:
-        return None
+def _waypoints(decided: Decisions, wire: Wire) -> Sequence[CutRequest]:
+    """Return the decided cuts that tables are brought to."""
+    return [request for request in cut_requests(decided) if wire.has_positions and not request.withdrawn]
+
+
+def _begin(lake: Cuttable, changefeed: ChangefeedSettings, planned: Plan) -> RunBegin:
+    """Decide the regular cut that is due by the settings."""
+    settings = changefeed.cuts
+    if settings.every_seconds is None or not changefeed.source_options.wire.has_positions:
+        return RunBegin()
     made = [(cut.name, cut.at) for cut in lake.cuts()] + [(cut.name, cut.at) for cut in cut_requests(lake.decisions())]
     begun = (life.version for life in (*planned.history.lives, *planned.applied))
     wanted = due_position(settings.every_seconds, planned.checkpoint, made, begun)
-    return None if wanted is None else plan_cut(lake, planned, "", settings.without, wanted=wanted)
+    if wanted is None:
+        return RunBegin()
+    cut = plan_cut(lake, planned, "", settings.without, wanted=wanted)
+    return RunBegin(outcomes=[cut]) if cut.blocked else RunBegin([cut.request])
 
 
-def finish_cuts(
+def _finish(
     lake: Cuttable, planned: Plan, applied: Mapping[Life, AppliedState], tables: Iterable[TableOutcome]
 ) -> tuple[CutOutcome, ...]:
     """Make the decided cuts that can be made, and withdraw those that never will; the others wait for the next run.
@@ -113,3 +124,11 @@ def _finished(
     if outcome.is_withdrawn:
         lake.remove_cut(request)
     return outcome
+
+
+RUN = RunFeature(_waypoints, _begin, _finish)
+
+
+def cut_outcomes(outcome: Outcome) -> tuple[CutOutcome, ...]:
+    """Return what became of the cuts that were decided when a run began, or by it."""
+    return tuple(part for part in outcome.parts if isinstance(part, CutOutcome))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar, Protocol
 
 from cdc_assets.errors import CdcError, MalformedData, TableHeld
 from cdc_assets.history.releases import WAYS, ways_out
-from cdc_assets.model.cuts import CutOutcome
 from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
 from cdc_assets.model.gaps import gap_cause, gap_text
 from cdc_assets.model.progress import AppliedState, Base, Gap, Life, State
@@ -67,6 +67,16 @@ class TableOutcome:
         return gap_cause(self.gap, self.life, self.base) if self.gap is not None else ""
 
 
+class OutcomePart(Protocol):
+    """What a feature did in a run beside the tables."""
+
+    FEATURE: ClassVar[str]
+
+    @property
+    def finding(self) -> Finding | None:
+        """What people are to be warned of, None for nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What a run did, with its plan.
@@ -82,13 +92,14 @@ class Outcome:
     findings: tuple[Finding, ...] = ()
     new_findings: tuple[Finding, ...] = ()
     known_findings: tuple[Finding, ...] = ()
-    cuts: tuple[CutOutcome, ...] = ()
-    """What became of the cuts that were decided."""
+    parts: tuple[OutcomePart, ...] = ()
+    """What features did beside the tables."""
 
-    def with_cuts(self, cuts: tuple[CutOutcome, ...]) -> Outcome:
-        """Return the outcome with what became of decided cuts; one that was not made is a finding."""
-        findings = [cut.finding for cut in cuts if cut.finding is not None]
-        return replace(self, cuts=cuts, findings=(*self.findings, *findings))
+    def with_parts(self, parts: Iterable[OutcomePart]) -> Outcome:
+        """Return the outcome with what features did, and their findings."""
+        parts = tuple(parts)
+        findings = [part.finding for part in parts if part.finding is not None]
+        return replace(self, parts=parts, findings=(*self.findings, *findings))
 
     @property
     def checkpoint(self) -> Tso:

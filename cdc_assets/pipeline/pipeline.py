@@ -43,6 +43,7 @@ from cdc_assets.model.reports import StagedWindow, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import (
+    AddedStep,
     ApplyRows,
     ChangeTable,
     CreateTable,
@@ -52,12 +53,11 @@ from cdc_assets.model.steps import (
     RecoverTable,
     RenameTable,
     Step,
-    TagTable,
 )
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.window_metrics import WindowMetrics, measure_window
 from cdc_assets.pipeline.completeness import Markable, contradicted, mark, mark_before
-from cdc_assets.pipeline.cuts import Cuttable, due_cut, finish_cuts
+from cdc_assets.pipeline.cuts import Cuttable
 from cdc_assets.pipeline.journal import Journal
 from cdc_assets.pipeline.outcome import NO_HOOKS, Outcome, RunHooks, TableRun, begun, standing
 from cdc_assets.pipeline.planner import AS_IT_STANDS, KnownLake, Planner, PlanRequest
@@ -235,9 +235,11 @@ class Pipeline:
         self.journal.begin()
         self.land()
         listing, planned = self.planner.plan(on_news=self.lake.warm)
-        cut = due_cut(self.lake, self.settings.cuts, planned, self.settings.source_options.wire.has_positions)
-        if cut is not None and not cut.blocked:
-            self.lake.keep_decision(cut.request)
+        features = self.planner.features
+        begins = [feature.begin(self.lake, self.settings, planned) for feature in features]
+        if due := [decision for part in begins for decision in part.decisions]:
+            for decision in due:
+                self.lake.keep_decision(decision)
             listing, planned = self.planner.plan(listing)
         tables, worked = begun(planned), set[Life]()
         findings = self.planner.findings(listing, planned)
@@ -271,8 +273,10 @@ class Pipeline:
         completed_steps = set(steps).difference(left)
         left = [step for step in planned.steps if step not in completed_steps]
         outcome = self._outcome(planned, listing, tables, left, findings, time.monotonic() - started, applied)
-        cuts = finish_cuts(self.lake, planned, applied, outcome.tables)
-        outcome = outcome.with_cuts((*([cut] if cut is not None and cut.blocked else []), *cuts))
+        parts = [part for begin in begins for part in begin.outcomes]
+        for feature in features:
+            parts += feature.finish(self.lake, planned, applied, outcome.tables)
+        outcome = outcome.with_parts(parts)
         self.planner.settle(listing, planned)
         self.journal.columns(planned, worked, tells_inserts=self.settings.source_options.wire.tells_inserts)
         self.journal.states(outcome, run)
@@ -414,7 +418,7 @@ class Pipeline:
             table.missing |= result.missing is not None
             table.accounts.append(account)
             table.changes += staged.rows
-        elif isinstance(step, TagTable):
+        elif isinstance(step, AddedStep):
             self.lake.run(step)
             return
         else:

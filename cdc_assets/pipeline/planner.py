@@ -14,7 +14,6 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Wire, way_to_commit_ts
 from cdc_assets.io.sealing import seal, unseal
 from cdc_assets.ledger import UNREAD, UNWRITTEN, Ledger
-from cdc_assets.model.cuts import cut_requests
 from cdc_assets.model.decisions import Decisions
 from cdc_assets.model.findings import Finding
 from cdc_assets.model.forgetting import kept_out
@@ -28,6 +27,7 @@ from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso
+from cdc_assets.pipeline.features import run_features
 from cdc_assets.pipeline.imports import earliest_row, is_doubted, refuse_dumps, silent_dumps
 from cdc_assets.pipeline.missing_files import entries_of, expired_files, is_unrecorded, missing_files
 from cdc_assets.pipeline.settled import is_outdated, late_rows, recalled, seen_again, settle, with_reopened
@@ -168,6 +168,7 @@ class Planner:
         self.lake = lake
         self.ledger = ledger
         self.request = request
+        self.features = () if request.anew else run_features()
         self.landing = landing
         self.reader = source.reader
         self.published = 0.0
@@ -318,9 +319,9 @@ class Planner:
         accepted = tuple(decision.accepted for decision in decided.of(CompletePattern) if decision.accepted)
         ddl = replace(settings.rules, releases=releases_of(decided), complete=complete, accepted=accepted)
         recipes = Recipes(wire, decided.of(SettingsChange), self.masks, kept_out(decided))
-        cuts = cut_requests(decided) if wire.has_positions else ()
+        points = [point for feature in self.features for point in feature.waypoints(decided, wire)]
         layouts, lake_columns = Layouts(settings.layouts), settings.columns.names
-        return TableRules(ddl, recipes, settings.history_rules, cuts, self.request.fuse, layouts, lake_columns)
+        return TableRules(ddl, recipes, settings.history_rules, points, self.request.fuse, layouts, lake_columns)
 
     def _facts(self, listing: Listing) -> FeedFacts:
         unread = unread_files(self.source, listing, self.ledger.unread(self.settings.name))

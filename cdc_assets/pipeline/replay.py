@@ -28,7 +28,6 @@ from cdc_assets.errors import CdcError
 from cdc_assets.formats import POSITION, position_column
 from cdc_assets.io.scratch import scratch
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.cuts import CutRequest
 from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.progress import AppliedState, Base, Life
 from cdc_assets.model.reports import FileStats, KeyRange
@@ -89,12 +88,12 @@ class Reading(Generic[PickedT]):
 
 def plan_replay(pipeline: Pipeline, request: ReplayRequest) -> Plan:
     """Plan the input of a changefeed's tables as into an empty lake, with people's decisions."""
-    decided, listing = pipeline.lake.decisions().without(CutRequest), request.listing
+    decided, listing = pipeline.lake.decisions(), request.listing
     if request.begins:
         rules = pipeline.planner.rules(decided)
         recipes = None if rules.recipes is None else replace(rules.recipes, compared=False)
         facts = FeedFacts(pipeline.settings.source_options.wire.has_positions)
-        return plan(listing, request.begins, replace(rules, recipes=recipes, fuse=request.fuse), facts)
+        return plan(listing, request.begins, replace(rules, recipes=recipes, fuse=request.fuse, waypoints=()), facts)
     if not request.keep_out:
         decided = decided.without(ForgottenKeys)
     with closing(Ledger("sqlite://")) as nothing_read:

@@ -21,7 +21,7 @@ from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Life
 from cdc_assets.model.recipe import ExcludedKeys
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.steps import ApplyRows, ExchangePartition, HoldTable, RecoverTable, RenameTable, Step, TagTable
+from cdc_assets.model.steps import AddedStep, ApplyRows, ExchangePartition, HoldTable, RecoverTable, RenameTable, Step
 from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import FOREVER, Tso
 from cdc_assets.model.wording import counted
@@ -65,7 +65,7 @@ def keeping_out(
     decisions, hold = forgotten_of(decided, table), None
     for step in steps:
         if hold is not None:
-            if isinstance(step, TagTable) and step.at < hold.at:
+            if isinstance(step, AddedStep) and step.at < hold.at:
                 yield step
             continue
         try:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cdc_assets.history.policies import Rules
-from cdc_assets.model.cuts import CutRequest
 from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.progress import AppliedState, Base, Life
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.steps import Waypoint
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning.layout import Layouts
 from cdc_assets.planning.recipe import Recipes
@@ -21,15 +21,15 @@ class TableRules:
     """What settings and people decide about the tables of a feed.
 
     `ddl` are the rules of their histories, `recipes` make their recipes, with the zone and the masks. `kinds` say which
-    tables of the lake a table has, `layouts` how their files are laid out. No window steps across one of `cuts`, and
-    each table gets their tags there. `fuse` lets a new table be created with the columns that later DDL gives it, and
+    tables of the lake a table has, `layouts` how their files are laid out. `waypoints` are where features add steps.
+    `fuse` lets a new table be created with the columns that later DDL gives it, and
     its rows be applied in one window across those DDL: the same end in fewer commits. Mirrors have `lake_columns`.
     """
 
     ddl: Rules = field(default_factory=Rules)
     recipes: Recipes | None = None
     kinds: Sequence[HistoryRule] = ()
-    cuts: Sequence[CutRequest] = ()
+    waypoints: Sequence[Waypoint] = ()
     fuse: bool = False
     layouts: Layouts = field(default_factory=Layouts)
     lake_columns: tuple[str, ...] = ()

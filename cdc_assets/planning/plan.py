@@ -21,7 +21,6 @@ from cdc_assets.history.history import read_history
 from cdc_assets.history.releases import ways_out
 from cdc_assets.history.strays import Period, Strays
 from cdc_assets.model.by_name import ByName
-from cdc_assets.model.cuts import CutRequest
 from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.progress import AppliedState, Gap, Life, MissingRows, Phase, Progress
 from cdc_assets.model.recipe import EMPTY_RECIPE
@@ -30,6 +29,7 @@ from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, Evolution, Rekey, SchemaChange
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import (
+    AddedStep,
     ApplyRows,
     ChangeTable,
     CreateTable,
@@ -39,7 +39,7 @@ from cdc_assets.model.steps import (
     RecoverTable,
     RenameTable,
     Step,
-    TagTable,
+    Waypoint,
 )
 from cdc_assets.model.table_history import (
     Changed,
@@ -105,13 +105,13 @@ def step_order(step: Step) -> tuple[Tso, int, int, str, str]:
     """Sort key over all tables: rows complete at TSO t come after DDL at or below t and before DDL above it.
 
     Of one DDL's steps, those that free a name come before those that take it, and those of history tables, which ask
-    mirrors for the rows that it moves, after all others. Windows of one source table follow each other. The tag of a
-    cut comes last at its TSO. Late names come first of all.
+    mirrors for the rows that it moves, after all others. Windows of one source table follow each other. What features
+    add comes last at its TSO. Late names come first of all.
     """
     rank = {DropTable: 0, RenameTable: 1, RecoverTable: 2, CreateTable: 3}.get(type(step), 4)
     if isinstance(step, ChangeTable) and step.early:
         rank = -1
-    place = {ApplyRows: 1, TagTable: 2}.get(type(step), 0)
+    place = 1 if isinstance(step, ApplyRows) else 2 if isinstance(step, AddedStep) else 0
     late = 8 if step.life.kind and not place else 0
     at = 0 if isinstance(step, RenameTable) and step.late else step.at
     return (at, place, rank + late, str(step.life.source), step.life.kind)
@@ -173,8 +173,7 @@ def plan(
     behind = tuple(
         life for life, state in applied.items() if life in history.lives and state.progress.tso > listing.checkpoint
     )
-    due = tuple(cut for cut in rules.cuts if cut.at <= listing.checkpoint and not cut.withdrawn)
-    chains = _chains(listing, kinds, feed, applied, stops, replace(rules, cuts=due), facts, beginnings.states)
+    chains = _chains(listing, kinds, feed, applied, stops, rules, facts, beginnings.states)
     planned_steps = list[Step]()
     for chain in chains:
         life = chain.table.life
@@ -246,9 +245,10 @@ def _chains(
     """Yield the chain of each life: its history, its state, and the rules of its steps."""
     files, strays, recipes = _by_name(listing, feed), Strays(feed), rules.recipes
     lives_by_since = _with_rows(kinds)
+    due = sorted((point for point in rules.waypoints if point.at <= listing.checkpoint), key=lambda point: point.at)
     for life, table in kinds.history.lives.items():
         state, begun = applied.get(life), begins.get(life)
-        cuts = sorted((cut for cut in rules.cuts if life.version <= cut.at), key=lambda cut: cut.at)
+        waypoints = [point for point in due if life.version <= point.at]
         is_new = life not in applied and table.brought is None and begun is None
         yield _Chain(
             table,
@@ -260,8 +260,8 @@ def _chains(
             facts,
             stops.get(life),
             recipes,
-            rules.fuse and facts.positions and is_new and not cuts,
-            cuts,
+            rules.fuse and facts.positions and is_new and not waypoints,
+            waypoints,
             kinds.rules.get(life),
             kinds.renames.get(life),
             begun if life not in applied else None,
@@ -324,7 +324,7 @@ class _Chain:
     stop: HoldTable | None = None
     recipes: Recipes | None = None
     fuse: bool = False
-    cuts: Sequence[CutRequest] = ()
+    waypoints: Sequence[Waypoint] = ()
     rule: HistoryRule | None = None
     renamed: tuple[Tso, TableId] | None = None
     begun: AppliedState | None = None
@@ -332,15 +332,16 @@ class _Chain:
     """The tables that the lake is to have and that know which rows this one has."""
 
     def steps(self) -> list[Step]:
-        """Return what the life needs, with the tag of each cut where it stands at its position."""
+        """Return what the life needs, with what features add where it stands at their positions."""
         steps = self._applying()
         held = min((step.at for step in steps if isinstance(step, HoldTable)), default=self.checkpoint + 1)
         begun = min((step.at for step in steps if isinstance(step, CreateTable)), default=self.checkpoint + 1)
-        for cut in self.cuts:
-            if self.applied is not None and (cut.name in self.applied.tags or self.applied.progress.tso > cut.at):
+        for point in self.waypoints:
+            if self.applied is not None and self.applied.progress.tso > point.at:
                 continue
-            if (self.applied is not None or begun <= cut.at) and cut.at < held and self.table.name_at(cut.at):
-                steps.append(TagTable(self.table.life, cut.at, cut.name))
+            if (self.applied is not None or begun <= point.at) and point.at < held and self.table.name_at(point.at):
+                added = point.step(self.table.life, self.applied)
+                steps += [] if added is None else [added]
         return steps
 
     def _applying(self) -> list[Step]:
@@ -530,9 +531,9 @@ class _Chain:
         return max(position, Progress(event.at, Phase.ROWS if isinstance(event, Imported) else Phase.DDL))
 
     def _rows(self, position: Progress, hi: Tso, current: Sequence[Event], ahead: Sequence[Event]) -> Iterator[Step]:
-        """Yield the windows through `hi`: one, or several where settings change in between, or cuts are made."""
+        """Yield the windows through `hi`: one, or several where settings change or waypoints lie in between."""
         lo = position.tso - 1 if position.phase is Phase.DDL else position.tso
-        ends = {cut.at for cut in self.cuts}
+        ends = {point.at for point in self.waypoints}
         if self.recipes is not None and self.facts.positions:
             ends |= self.recipes.changes_of(self.table.life.source)
         for end in (*sorted(end for end in ends if lo < end < hi), hi):

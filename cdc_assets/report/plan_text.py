@@ -21,6 +21,7 @@ from cdc_assets.model.schema_changes import (
     SetDefault,
 )
 from cdc_assets.model.steps import (
+    AddedStep,
     ApplyRows,
     ChangeTable,
     CreateTable,
@@ -30,7 +31,6 @@ from cdc_assets.model.steps import (
     RecoverTable,
     RenameTable,
     Step,
-    TagTable,
 )
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.wording import counted
@@ -142,8 +142,8 @@ def _words(step: Step) -> tuple[str, str, str, str]:
                 "rewrite of those rows",
                 snapshot,
             )
-        case TagTable(_, at, tag):
-            return "cut", f"tag {tag}: everything through {at}", METADATA_ONLY, "cdc-assets cut --remove"
+        case AddedStep():
+            return step.description
         case HoldTable(_, _, reason, ways):
             return "hold", reason + ("" if not ways else " Ways out: " + "; ".join(ways)), "", ""
         case ApplyRows(_, lo, hi, files):

@@ -18,9 +18,8 @@ from cdc_assets.lake.lake_table import snapshot_below
 from cdc_assets.lake.maintenance import LakeMaintenance
 from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.cuts import CutRequest, cut_requests
+from cdc_assets.model.cuts import CutRequest, TagTable, cut_requests
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.steps import TagTable
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.as_of import AsOfTable, PastState, as_of
 from cdc_assets.operations.cuts import make_cut, remove_cut
@@ -29,6 +28,7 @@ from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
 from cdc_assets.operations.opening import ledger_url
 from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.pipeline.cuts import cut_outcomes
 from cdc_assets_tests.kills import Killed, Trap, trapped
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.operations.test_maintenance import EAGER, later_ms
@@ -249,7 +249,7 @@ def test_a_rebuild_that_swaps_a_table_across_a_decided_cut_withdraws_it(shop: Sh
     shop.add(FIRST + 15, FIRST + 20)
     shop.lake.keep_decision(CutRequest("across", FIRST + 17))
     rebuild(shop.pipeline(), Rebuilds(shop.lake), ["shop.orders"])
-    (outcome,) = shop.pipeline().apply().cuts
+    (outcome,) = cut_outcomes(shop.pipeline().apply())
     assert outcome.is_withdrawn
     assert "shop.orders: it is applied through" in outcome.reason
     assert (shop.lake.cuts(), cut_requests(shop.lake.decisions())) == ((), ())

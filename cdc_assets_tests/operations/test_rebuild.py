@@ -15,7 +15,7 @@ import pytest
 from cdc_assets.ddl import created
 from cdc_assets.errors import BadSettings, LakeUnavailable, RebuildRefused, TableMoved
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.cuts import CutRequest
+from cdc_assets.model.cuts import cut_requests
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
@@ -31,6 +31,7 @@ from cdc_assets.operations.rebuild import (
     refusals,
 )
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.settings.sections import CutSettings
 from cdc_assets_tests.cases import Checkpoint, Config, cases
 from cdc_assets_tests.changefeed import sink_options
 from cdc_assets_tests.dump_writer import Writing, write_dump
@@ -67,7 +68,7 @@ class MemoryRebuilds:
     def begin(self, token: str) -> MemoryLake:
         lake = self.asides.setdefault(token, MemoryLake())
         lake.may_lack_rows = self.live.may_lack_rows
-        lake.decided = self.live.decided.without(CutRequest)
+        lake.decided = self.live.decided
         return lake
 
     def swapped(self, life: Life, token: str) -> StepResult | None:
@@ -167,6 +168,21 @@ def test_nothing_aside_is_left_and_the_journal_has_each_swap() -> None:
     journaled = {entry.life for entry in ledger.journal("default") if entry.action == "rebuild"}
     assert journaled == {str(table.life) for table in done}
     assert {table.name for table in done} == lake.names()
+
+
+def test_what_is_built_aside_decides_no_regular_cut_of_its_own() -> None:
+    config, checkpoint = first()
+    lake = MemoryLake()
+    settings = config.settings(checkpoint.bucket).model_copy(update={"cuts": CutSettings(every="1m")})
+    pipeline = Pipeline(settings, AsOf(settings, checkpoint.ts), lake, Ledger("sqlite://"))
+    pipeline.apply("first")
+    assert lake.cuts()
+    rebuilds, decided = MemoryRebuilds(lake), list[object]()
+    rebuilds.before_swap = lambda life: decided.extend(
+        cut for aside in rebuilds.asides.values() for cut in (*cut_requests(aside.decisions()), *aside.cuts())
+    )
+    assert rebuild(pipeline, rebuilds, (), "again")
+    assert decided == []
 
 
 def test_a_table_that_a_writer_moves_on_is_brought_as_far_and_swapped_then() -> None:

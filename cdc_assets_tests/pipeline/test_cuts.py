@@ -11,13 +11,14 @@ import pytest
 
 from cdc_assets.errors import BadSettings, CutRefused
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.cuts import CutRequest, cut_requests
+from cdc_assets.model.cuts import CutRequest, TagTable, cut_requests
 from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.steps import ApplyRows, TagTable
+from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso, last_tso
 from cdc_assets.operations.cuts import expire_cuts, make_cut, remove_cut, waiting_cut
 from cdc_assets.operations.purge import purge
+from cdc_assets.pipeline.cuts import cut_outcomes
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.cuts import cut_position, due_position
@@ -57,7 +58,7 @@ def check_cuts(generated: Generated, tomls: Mapping[str, Path]) -> None:
                 cut = decided(feed.lake, source, publication.checkpoint, picks, 10 * number + cut_number)
                 expected[cut.name] = source.contents(min(cut.at, publication.shown))
             outcome = feed.pipeline.apply("test")
-            assert [cut_outcome.reason for cut_outcome in outcome.cuts if cut_outcome.cut is None] == []
+            assert [cut_outcome.reason for cut_outcome in cut_outcomes(outcome) if cut_outcome.cut is None] == []
             assert feed.contents == source.contents(publication.shown)
         assert {cut.name for cut in feed.lake.cuts()} == expected.keys()
         for name, contents in expected.items():
@@ -182,9 +183,9 @@ def test_a_history_table_that_is_switched_off_is_named_as_one_that_a_cut_does_no
 
 def test_a_cut_above_the_checkpoint_waits(shop: Shop) -> None:
     shop.lake.keep_decision(CutRequest("later", FIRST + 15))
-    assert shop.pipeline.apply().cuts == ()
+    assert shop.pipeline.apply().parts == ()
     shop.more_rows(FIRST + 18, FIRST + 20)
-    (outcome,) = shop.pipeline.apply().cuts
+    (outcome,) = cut_outcomes(shop.pipeline.apply())
     assert outcome.cut is not None
     assert shop.keys("later", ORDERS) == [1]
 
@@ -229,7 +230,7 @@ def test_a_hold_above_the_cut_is_no_reason_against_it(shop: Shop) -> None:
     shop.pipeline.apply()
     hold_orders(shop, FIRST + 20)
     shop.lake.keep_decision(CutRequest("before", FIRST + 19))
-    (outcome,) = shop.pipeline.apply().cuts
+    (outcome,) = cut_outcomes(shop.pipeline.apply())
     assert outcome.cut is not None
 
 
@@ -272,14 +273,14 @@ def test_a_cut_that_a_killed_run_decided_is_made_by_the_next_one(shop: Shop) -> 
     shop.pipeline.apply()
     shop.more_rows(FIRST + 12, FIRST + 20)
     shop.lake.keep_decision(CutRequest("report", FIRST + 19))
-    (outcome,) = shop.pipeline.apply().cuts
+    (outcome,) = cut_outcomes(shop.pipeline.apply())
     assert outcome.cut is not None
     assert shop.keys("report", ORDERS) == [1, 12]
 
 
 def test_a_withdrawn_cut_is_removed_by_the_next_run_and_tags_nothing(shop: Shop) -> None:
     shop.lake.keep_decision(CutRequest("report", FIRST + 5, withdrawn=True))
-    assert shop.pipeline.apply().cuts == ()
+    assert shop.pipeline.apply().parts == ()
     assert cut_requests(shop.lake.decisions()) == ()
     assert not any(table.tags for table in shop.lake.tables.values())
 
@@ -355,11 +356,11 @@ def test_a_regular_cut_stands_at_the_end_of_its_interval_by_whichever_run_comes_
     daily(shop, midnight_ms - 60_000)
     before = [cut.name for cut in shop.lake.cuts()]
     outcome = daily(shop, midnight_ms + 60_000)
-    (made,) = [cut_outcome.cut for cut_outcome in outcome.cuts if cut_outcome.cut is not None]
+    (made,) = [cut_outcome.cut for cut_outcome in cut_outcomes(outcome) if cut_outcome.cut is not None]
     assert made.at == last_tso(midnight_ms)
     assert made.name == f"cut-{made.at}"
     assert shop.keys(made.name, ORDERS) == [1, 2]
-    assert daily(shop, midnight_ms + 120_000).cuts == ()
+    assert daily(shop, midnight_ms + 120_000).parts == ()
     assert [cut.name for cut in shop.lake.cuts()] == [*before, made.name]
 
 
@@ -372,7 +373,7 @@ def test_a_regular_cut_without_a_held_table_is_a_warning_unless_the_settings_lea
     assert [[cut_table.name for cut_table in cut.taken] for cut in shop.lake.cuts()] == [[ITEMS]]
     shop.more = {"cuts": {"every": "1h", "without": ["shop.orders"]}}
     outcome = daily(shop, (FIRST >> 18) + 2 * hour)
-    assert [cut_outcome.cut is not None and cut_outcome.cut.exact for cut_outcome in outcome.cuts] == [True]
+    assert [cut_outcome.cut is not None and cut_outcome.cut.exact for cut_outcome in cut_outcomes(outcome)] == [True]
 
 
 @pytest.mark.parametrize(
@@ -411,12 +412,12 @@ def test_there_is_no_regular_cut_of_before_the_first_table(tmp_path: Path) -> No
     shop.more["initial"] = {"complete": ["shop.old"]}
     assert waiting_cut(shop.pipeline) is None
     outcome = shop.pipeline.apply()
-    assert (outcome.cuts, [finding for finding in outcome.findings if finding.rule == "cut"]) == ((), [])
+    assert (outcome.parts, [finding for finding in outcome.findings if finding.rule == "cut"]) == ((), [])
     assert (shop.lake.cuts(), waiting_cut(shop.pipeline)) == ((), None)
     shop.publish((FIRST >> 18) + DAY * 1000 << 18)
     assert waiting_cut(shop.pipeline) is not None
     assert [
-        len(cut_outcome.cut.taken) for cut_outcome in shop.pipeline.apply().cuts if cut_outcome.cut is not None
+        len(cut_outcome.cut.taken) for cut_outcome in cut_outcomes(shop.pipeline.apply()) if cut_outcome.cut is not None
     ] == [3]
 
 
