@@ -298,6 +298,14 @@ def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 
 @pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Commands:
+    """Commands in this process, of which none comes to need Spark."""
+    from cdc_assets_tests.command_line import commands_without_spark
+
+    return commands_without_spark(monkeypatch, capsys)
+
+
+@pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Let this thread not wait between its attempts; the list gets the seconds of each pause. Other threads do wait."""
     pauses, sleep, own = list[float](), time.sleep, threading.current_thread()

@@ -19,7 +19,7 @@ from cdc_assets.model.ledger_entries import TableState
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets_tests.cases import Case, differences
-from cdc_assets_tests.command_line import Commands, commands_without_spark, run
+from cdc_assets_tests.command_line import Commands, run
 from cdc_assets_tests.joined_feed import dump_of
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
@@ -82,12 +82,6 @@ except KeyboardInterrupt:
 def feed(bucket: Path | None = None) -> list[str]:
     uri = f"file://{bucket or B.bucket()}?{B.recorded_options['sink_uri_params']}"
     return ["--sink-uri", uri, "--config", str(B.path / "changefeed.toml")]
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Commands:
-    """Commands in this process, where only what they say and how they end matters."""
-    return commands_without_spark(monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("command", sorted(commands.commands))

@@ -12,21 +12,24 @@ from cdc_assets.cli import demo
 from cdc_assets.cli.options import load_settings
 from cdc_assets.errors import SetupError
 from cdc_assets.settings.config import CONFIG_VARIABLE
-from cdc_assets_tests.command_line import commands_without_spark
+from cdc_assets_tests.command_line import Commands
 
 SETTINGS = "lake: {warehouse: lake}\nchangefeeds: [{name: shop, sink_uri: 'file:///feed?protocol=csv'}]\n"
 
 
-@pytest.mark.parametrize("given", ["option", "variable", "here"])
-def test_a_file_that_no_option_names_is_named(
-    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def file(given: str, here: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A settings file that the variable names, or of the current directory, or neither, as `given`."""
     file = tmp_path / "changefeeds.yaml"
     file.write_text(SETTINGS)
-    monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
-    monkeypatch.chdir(tmp_path if given == "here" else tmp_path.parent)
+    monkeypatch.chdir(tmp_path if given in ("here", "directory") else tmp_path.parent)
     if given == "variable":
         monkeypatch.setenv(CONFIG_VARIABLE, str(file))
+    return file
+
+
+@pytest.mark.parametrize("given", ["option", "variable", "here"])
+def test_a_file_that_no_option_names_is_named(given: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     loaded = load_settings(str(file) if given == "option" else None)
     assert [feed.name for feed in loaded.changefeeds] == ["shop"]
     printed = capsys.readouterr()
@@ -36,32 +39,23 @@ def test_a_file_that_no_option_names_is_named(
 
 @pytest.mark.parametrize("given", ["option", "variable", "here", "nothing", "directory"])
 def test_dagster_opens_on_the_settings_and_on_the_demo_where_there_are_none(
-    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    given: str, file: Path, here: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[Path | None] = []
     monkeypatch.setattr(demo, "run_ui", lambda _, __, file: opened.append(file))
-    run = commands_without_spark(monkeypatch, capsys)
-    file = tmp_path / "changefeeds.yaml"
-    file.write_text(SETTINGS)
-    monkeypatch.chdir(tmp_path if given in ("here", "directory") else tmp_path.parent)
-    if given == "variable":
-        monkeypatch.setenv(CONFIG_VARIABLE, str(file))
     options = {"option": ["--settings", str(file)], "directory": ["--directory", "demo"]}.get(given, [])
-    printed = run("ui", *options).stderr
+    printed = here("ui", *options).stderr
     assert opened == [None if given in ("nothing", "directory") else file]
     assert printed == (f"settings: {file}\n" if given in ("variable", "here") else "")
 
 
-def test_a_directory_of_a_demo_excludes_settings(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = commands_without_spark(monkeypatch, capsys)
-    assert run("ui", "--directory", "demo", "--settings", "changefeeds.yaml").returncode == 2
+def test_a_directory_of_a_demo_excludes_settings(here: Commands) -> None:
+    assert here("ui", "--directory", "demo", "--settings", "changefeeds.yaml").returncode == 2
 
 
 @pytest.mark.parametrize("given", ["variable", "here", "nothing"])
 def test_the_code_location_reads_the_same_file_as_commands(
-    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    given: str, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_demo() -> None:
         raise SetupError("the demo is asked for")
@@ -69,12 +63,6 @@ def test_the_code_location_reads_the_same_file_as_commands(
     read: list[str] = []
     monkeypatch.setattr(definitions, "demo_settings", no_demo)
     monkeypatch.setattr(definitions, "build_defs", lambda settings: read.append(settings.changefeed().name))
-    file = tmp_path / "changefeeds.yaml"
-    file.write_text(SETTINGS)
-    monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
-    monkeypatch.chdir(tmp_path if given == "here" else tmp_path.parent)
-    if given == "variable":
-        monkeypatch.setenv(CONFIG_VARIABLE, str(file))
     with pytest.raises(SetupError if given == "nothing" else dg.DagsterInvariantViolationError):
         definitions.defs()  # what is built is no Definitions here
     assert read == ([] if given == "nothing" else ["shop"])
