@@ -4,7 +4,7 @@
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= $(shell .ci/find-python)
-# One process for all that uses Spark, one for all that uses a broker, file by file for the others (conftest.py). Of three processes on two cores one
+# Two processes for all that uses Spark, one for all that uses a broker, file by file for the others (conftest.py). Of three processes on two cores one
 # has something to do while another waits.
 PARALLEL ?= -n 3 --dist loadfile --no-loadscope-reorder
 

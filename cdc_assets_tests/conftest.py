@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import re
@@ -87,8 +88,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Give it back, for libraries that count at the end what is left, and the memory."""
-    gc.unfreeze()
+    """Give it back as the process ends, for libraries that count then what is left, and the memory."""
+    atexit.register(gc.unfreeze)
     if PLACE in config.stash:
         shutil.rmtree(config.stash[PLACE], ignore_errors=True)
 
@@ -132,7 +133,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     def group(nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         path = config.rootpath / file
-        return next((group for group, words in TOGETHER.items() if _uses(path, words)), file)
+        name = next((group for group, words in TOGETHER.items() if _uses(path, words)), file)
+        return f"{name} in lake/" if name == "spark" and path.parent.name == "lake" else name
 
     scheduler = LoadScopeScheduling(config, log)
     scheduler._split_scope = group
@@ -143,12 +145,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Let the processes of a shared run begin with what takes longest: Spark, and what waits for other processes."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: 0 if _uses_spark(item.path) else 1 if item.path.name in LONG else 2)
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Leave a core to what uses Spark, which takes longest: a process that has something else gives way to it."""
-    if hasattr(item.config, "workerinput") and not _uses_spark(item.path) and not os.nice(0):
-        os.nice(5)
 
 
 LONG = ("test_daemon.py",)
@@ -164,6 +160,7 @@ TOGETHER = {
 """Files that share what is costly to make: a group, and the words by which its files are known.
 
 Those of Spark share a JVM, those of a broker or a database a server, and those that read the package's code its trees.
+Spark has two groups, the files of `lake/` and all others: one alone took longer than all the rest in two processes.
 """
 
 
