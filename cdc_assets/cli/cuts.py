@@ -40,7 +40,7 @@ ENGINE_NAMES = ("spark", "trino", "duckdb", "pyiceberg")
     "cut",
     "Keep one state of all tables at one position, by a name.",
     "cut --name month-end",
-    "cut --without 'shop.tmp_*'",
+    "cut --require-all",
     "cut --remove month-end",
     uses=("name",),
 )
@@ -60,7 +60,7 @@ def cut(as_json: bool, debug: bool, request: NewCut, who: str, remove: str | Non
     from cdc_assets.operations.cuts import make_cut, remove_cut
 
     if remove and request != NewCut():
-        raise BadSettings("--remove is given alone: --name, --without and --require-all are about a cut that is made.")
+        raise BadSettings("--remove is given alone: --name and --require-all are about a cut that is made.")
     with opened("A cut concerns", given) as pipeline:
         if remove:
             removed = remove_cut(pipeline, remove)
@@ -69,7 +69,7 @@ def cut(as_json: bool, debug: bool, request: NewCut, who: str, remove: str | Non
             else:
                 click.echo(f"{removed.name} of {tso_time(removed.at)} is removed.")
             return DONE
-        made = make_cut(pipeline, request.name, request.without, who, run_name(), whole=request.require_all)
+        made = make_cut(pipeline, request.name, who, run_name(), whole=request.require_all)
     code = DONE if made.accepted else HELD
     if as_json:
         show_json(_as_json(pipeline.settings.name, made))

@@ -59,7 +59,7 @@ def cut_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
             events = RunEvents(context, source, pipeline)
             events.begin()
             hooks = RunHooks(events.after)
-            names = request.name, request.without, "dagster", context.run_id
+            names = request.name, "dagster", context.run_id
             context.log_event(
                 _made(source.changefeed.name, make_cut(pipeline, *names, whole=request.require_all, hooks=hooks))
             )

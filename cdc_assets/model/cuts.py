@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any, ClassVar
 
 from cdc_assets.model.decisions import Decisions, KeptDecision
@@ -23,16 +21,14 @@ UNNAMED = "cut-"
 class CutRequest(KeptDecision):
     """A cut that was decided: no window steps across the position `at`, and each table gets the tag `name` there.
 
-    `without` are patterns of tables that it leaves out. With `whole` it is not made unless all others are exactly
-    their source. `when` is ISO text in UTC. A `withdrawn` one is to be removed, with its tags and what lists it, if
-    anything does.
+    With `whole` it is not made unless all of them are exactly their source. `when` is ISO text in UTC. A `withdrawn`
+    one is to be removed, with its tags and what lists it, if anything does.
     """
 
     KEPT_AS: ClassVar[str] = "cut"
 
     name: str
     at: Tso
-    without: tuple[str, ...] = ()
     who: str = ""
     when: str = ""
     withdrawn: bool = False
@@ -71,8 +67,8 @@ class TagTable(AddedStep):
 class CutTable:
     """A table of a cut: what it was called in the source then, and its snapshot, which is labelled `applied_ts`.
 
-    One that is absent has no snapshot; `why_not` says why, if a person wants that. `lacks` says why the table is not
-    exactly its source, "" if it is: that one is absent, or, where a person lets it go on so, present.
+    One that is absent has no snapshot; `why_not` says why, where the settings want that. `lacks` says why the table is
+    not exactly its source, "" if it is: that one is absent, or, where a person lets it go on so, present.
     """
 
     life: Life
@@ -94,7 +90,7 @@ class Cut:
 
     @property
     def taken(self) -> tuple[CutTable, ...]:
-        """Its tables, but for those that were left out."""
+        """The tables that are there."""
         return tuple(table for table in self.tables if table.snapshot_id is not None)
 
     @property
@@ -104,12 +100,12 @@ class Cut:
 
     @property
     def exact(self) -> bool:
-        """Return whether each table that nobody left out is there, exactly as its source was."""
+        """Return whether each table that the settings ask for is there, exactly as its source was."""
         return not any(table.lacks for table in self.tables)
 
     @property
     def accepted(self) -> bool:
-        """Return whether no table is absent that nobody left out: what others lack was accepted."""
+        """Return whether no table is absent that the settings ask for: what others lack was accepted."""
         return not any(table.lacks for table in self.left_out)
 
 
@@ -173,7 +169,7 @@ class CutOutcome:
             "cut",
             Severity.WARNING,
             "",
-            "a cut was not made, because tables were not at its position. Make it once they are, or leave them out.",
+            "a cut was not made, because tables were not at its position. Make it once they are.",
             f"{self.request.name}, of {tso_time(self.request.at)}: {names}",
         )
 
@@ -186,8 +182,3 @@ def cut_requests(decisions: Decisions) -> tuple[CutRequest, ...]:
 def is_unnamed(name: str) -> bool:
     """Return whether a cut has the name that it gets where nobody named it, such as `cut-465283339517952001`."""
     return name.startswith(UNNAMED) and name[len(UNNAMED) :].isdigit()
-
-
-def is_left_out(life: Life, name: TableId, patterns: Sequence[str]) -> bool:
-    """Return whether a table's identity, or its name, is one of these or matches one of these patterns."""
-    return any(text == pattern or fnmatchcase(text, pattern) for pattern in patterns for text in (str(life), str(name)))

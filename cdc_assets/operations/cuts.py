@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings, CutRefused
-from cdc_assets.model.cuts import Cut, CutRequest, cut_requests, is_left_out
+from cdc_assets.model.cuts import Cut, CutRequest, cut_requests
 from cdc_assets.model.tso import Tso, tso_time
-from cdc_assets.operations.named import no_such_table
 from cdc_assets.pipeline.cuts import cut_outcomes, plan_cut
 from cdc_assets.pipeline.outcome import NO_HOOKS, RunHooks
 from cdc_assets.planning.cuts import cut_members, due_position, expired_cuts
@@ -47,18 +45,17 @@ def waiting_cut(pipeline: Pipeline) -> Tso | None:
 def make_cut(
     pipeline: Pipeline,
     name: str = "",
-    without: Sequence[str] = (),
     who: str = "",
     run: str = "",
     *,
     whole: bool = False,
     hooks: RunHooks = NO_HOOKS,
 ) -> Cut:
-    """Make a cut of all tables but those `without`, and return it. Tables are applied as far as its position.
+    """Make a cut of all tables, and return it. Tables are applied as far as its position.
 
-    `without` are names, identities or patterns; `hooks` are of the run that applies the tables. Tables that are not
-    exactly their source are absent; with `whole` they are refused. Raises BadSettings for a name that is taken, and
-    CutRefused: with nothing left of the cut where it is refused, and where tables are behind, the next run makes it.
+    `hooks` are of the run that applies the tables. Tables that are not exactly their source are absent; with `whole`
+    they are refused. Raises BadSettings for a name that is taken, and CutRefused: with nothing left of the cut where it
+    is refused, and where tables are behind, the next run makes it.
     """
     if not pipeline.settings.source_options.wire.has_positions:
         raise BadSettings(
@@ -69,9 +66,8 @@ def make_cut(
     pipeline.land()
     for _ in range(_ATTEMPTS):
         planned = pipeline.planner.plan()[1]
-        cut_plan = plan_cut(pipeline.lake, planned, name, without, who, whole=whole)
+        cut_plan = plan_cut(pipeline.lake, planned, name, who, whole=whole)
         request = cut_plan.request
-        _refuse_without(planned, request)
         if (same := _same(pipeline, planned, request)) is not None:
             return same
         if cut_plan.blocked:
@@ -100,9 +96,8 @@ def _same(pipeline: Pipeline, planned: Plan, request: CutRequest) -> Cut | None:
     made = next((cut for cut in pipeline.lake.cuts() if cut.name == request.name), None)
     if made is None:
         return None
-    members = cut_members(planned.history, request.at)
-    wanted = {life for life, name in members.items() if not is_left_out(life, name, request.without)}
-    if {table.life for table in made.tables if table.lacks or table.snapshot_id is not None} != wanted:
+    members = cut_members(planned.history, request.at).keys()
+    if {table.life for table in made.tables if table.lacks or table.snapshot_id is not None} != members:
         raise BadSettings(
             f"{made.name} is of this position already, and of other tables. Give this one a name of its own: --name."
         )
@@ -116,7 +111,7 @@ def _through(at: Tso, plan: Plan) -> list[Step]:
 def _refused(request: CutRequest, reason: str) -> str:
     return (
         f"no cut of {tso_time(request.at)} can be made: {reason}. Nothing is left of it. See the ways out in "
-        "`cdc-assets status`, leave tables out with --without TABLE, or let those be absent: without --require-all."
+        "`cdc-assets status`, or let those tables be absent: without --require-all."
     )
 
 
@@ -137,21 +132,6 @@ def _refuse_name(pipeline: Pipeline, name: str) -> None:
     tagged = [life for life, state in pipeline.lake.applied().items() if name in state.tags]
     if name and tagged:
         raise BadSettings(f"{min(tagged)} has a tag {name} that is no cut's. Choose another name.")
-
-
-def _refuse_without(planned: Plan, request: CutRequest) -> None:
-    """Raise BadSettings for what leaves no table out: the one that is meant would be left in without a word.
-
-    Tables of the cut go by their names at its position, those that are not in it by any that they had.
-    """
-    members = cut_members(planned.history, request.at)
-    lives, applied = planned.history.lives, planned.applied
-    known = list(members.items())
-    known += [(life, name) for life in lives.keys() - members.keys() for name in lives[life].every_name]
-    known += [(life, name) for life in applied.keys() - lives.keys() if (name := applied[life].name) is not None]
-    for text in request.without:
-        if not any(is_left_out(life, name, [text]) for life, name in known):
-            raise no_such_table(text, members.values(), "a name or a pattern")
 
 
 def remove_cut(pipeline: Pipeline, name: str) -> CutRequest:

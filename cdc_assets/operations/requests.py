@@ -98,9 +98,6 @@ class NewCut(Request):
     """Which cut is made."""
 
     name: str = option("Name of the cut, and tag of its snapshots; `cut-<its position>` by default.", metavar="NAME")
-    without: Sequence[str] = option(
-        "Tables that it leaves out, by name, identity or pattern, such as one that is held.", (), metavar="TABLE"
-    )
     require_all: bool = option("Make no cut where a table is not exactly its source.", False)
 
 

@@ -46,7 +46,6 @@ def plan_cut(
     lake: Cuttable,
     planned: Plan,
     name: str = "",
-    without: Sequence[str] = (),
     who: str = "",
     *,
     wanted: Tso | None = None,
@@ -60,7 +59,7 @@ def plan_cut(
     earlier = [*(cut.at for cut in lake.cuts()), *(cut.at for cut in cut_requests(lake.decisions()))]
     at = cut_position(applied, checkpoint, (position for position in earlier if position <= checkpoint), wanted)
     now = iso_now()
-    request = CutRequest(name or f"{UNNAMED}{at}", at, tuple(without), who, now, whole=whole)
+    request = CutRequest(name or f"{UNNAMED}{at}", at, who, now, whole=whole)
     lacks = {life: deficits_at(lake, planned, life, at) for life in cut_members(planned.history, at)}
     cut_blocks = blocks(request, planned, applied, lacks)
     return CutOutcome(request, None, tuple(block for block in cut_blocks if not block.waits))
@@ -81,7 +80,7 @@ def _begin(lake: Cuttable, changefeed: ChangefeedSettings, planned: Plan) -> Run
     wanted = due_position(settings.every_seconds, planned.checkpoint, made, begun)
     if wanted is None:
         return RunBegin()
-    cut = plan_cut(lake, planned, "", settings.without, wanted=wanted)
+    cut = plan_cut(lake, planned, "", wanted=wanted)
     return RunBegin(outcomes=[cut]) if cut.blocked else RunBegin([cut.request])
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-from cdc_assets.model.cuts import Cut, CutBlock, CutRequest, CutTable, is_left_out, is_unnamed
+from cdc_assets.model.cuts import Cut, CutBlock, CutRequest, CutTable, is_unnamed
 from cdc_assets.model.gaps import Deficit, lacking_text
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.schema import TableId
@@ -73,8 +73,6 @@ def blocks(
     """
     cut_blocks = []
     for life, name in cut_members(planned.history, cut.at).items():
-        if is_left_out(life, name, cut.without):
-            continue
         state = applied.get(life)
         if _is_absent(lacks.get(life, ())):
             cut_blocks += [CutBlock(life, name, lacking_text(lacks[life]))] if cut.whole else []
@@ -101,7 +99,7 @@ def _gone(cut: CutRequest, planned: Plan, applied: Mapping[Life, AppliedState]) 
     """Return the tables of the lake that the feed does not have any more, with their names there."""
     known = {*planned.history.lives, *planned.idle}
     names = {life: applied[life].name for life in sorted(applied.keys() - known)}
-    return {life: name for life, name in names.items() if name is not None and not is_left_out(life, name, cut.without)}
+    return {life: name for life, name in names.items() if name is not None}
 
 
 _GONE = "it is in the lake, and the feed has no schema file of it any more"
@@ -128,9 +126,7 @@ def cut_tables(
     tables = []
     for life, name in sorted(cut_members(planned.history, cut.at).items(), key=lambda member: (member[1], member[0])):
         text = lacking_text(lacks.get(life, ()))
-        if is_left_out(life, name, cut.without):
-            tables.append(CutTable(life, name, None, None, "left out by --without"))
-        elif _is_absent(lacks.get(life, ())):
+        if _is_absent(lacks.get(life, ())):
             tables.append(CutTable(life, name, None, None, lacks=text))
         else:
             tables.append(CutTable(life, name, *snapshots[life], lacks=text))

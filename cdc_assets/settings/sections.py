@@ -76,9 +76,6 @@ class CutSettings(Model):
         ge=1,
         description="Number of regular cuts to keep. Cuts that a person named stay until they are removed.",
     )
-    without: tuple[str, ...] = Field(
-        default=(), description="Tables that regular cuts leave out, by name, identity or pattern."
-    )
 
     @field_validator("every")
     @classmethod

@@ -438,7 +438,7 @@ def test_states_that_are_overwritten_are_exact_in_a_cut_and_so_is_the_newest_sna
     shop.ddl("shop.old", FIRST, "", 0)
     shop.rows("shop.orders", FIRST, [("U", FIRST + 12, 1, "two")])
     shop.publish(FIRST + 20)
-    made = make_cut(shop.pipeline(), "report", ["shop.old"])
+    made = make_cut(shop.pipeline(), "report")
     shop.publish(FIRST + 30)
     shop.pipeline().apply()
     assert {table.table: table.exact for table in as_of(lake, "default", str(FIRST + 25)).tables} == {

@@ -146,28 +146,6 @@ def test_history_tables_are_tables_of_a_cut_by_names_of_their_own(tmp_path: Path
     ]
     for life, table in shop.lake.tables.items():
         assert table.tags["report"][2].num_rows == 1, life
-    left = make_cut(shop.pipeline, "mirrors", ["shop.*__*"])
-    assert [str(cut_table.name) for cut_table in left.taken] == ["shop.items", "shop.orders"]
-
-
-def test_what_leaves_no_table_out_of_a_cut_is_refused(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, history={"shop.items": {"kinds": ["log"], "mirror": False, "suffix": {"log": "__changes"}}})
-    known = r"known are shop\.items__changes, shop\.orders\. Give"
-    with pytest.raises(BadSettings, match=rf"no table is called shop\.items; {known}"):
-        make_cut(shop.pipeline, "report", ["shop.items"])
-    shop.pipeline.apply()
-    shop.ddl("shop.bills", FIRST + 20, "RENAME TABLE `shop`.`orders` TO `shop`.`bills`", 14)
-    shop.publish(FIRST + 30)
-    with pytest.raises(BadSettings, match=r"no table is called shop\.orders; known are shop\.bills"):
-        make_cut(shop.pipeline, "report", ["shop.orders"])
-    made = make_cut(shop.pipeline, "report", ["shop.bills", "*changes"])
-    assert ([str(cut_table.name) for cut_table in made.left_out], made.taken) == (
-        ["shop.bills", "shop.items__changes"],
-        (),
-    )
-    shop.ddl("shop.bills", FIRST + 40, "DROP TABLE `bills`", 4, columns=False)
-    shop.publish(FIRST + 50)
-    assert len(make_cut(shop.pipeline, "later", ["shop.bills"]).taken) == 1
 
 
 def test_a_history_table_that_is_switched_off_is_named_as_one_that_a_cut_does_not_have(tmp_path: Path) -> None:
@@ -198,17 +176,12 @@ def hold_orders(shop: Shop, at: Tso) -> None:
 def test_a_held_table_is_absent_with_the_reason_unless_a_cut_of_all_is_required(shop: Shop) -> None:
     shop.pipeline.apply()
     hold_orders(shop, FIRST + 20)
-    with pytest.raises(
-        CutRefused, match=r"shop\.orders: it is held: .*Nothing is left of it.*--without.*--require-all"
-    ):
+    with pytest.raises(CutRefused, match=r"shop\.orders: it is held: .*Nothing is left of it.*--require-all"):
         make_cut(shop.pipeline, "report", whole=True)
     assert (shop.lake.cuts(), cut_requests(shop.lake.decisions())) == ((), ())
     made = make_cut(shop.pipeline, "report")
     assert ([cut_table.name for cut_table in made.taken], made.exact, made.accepted) == ([ITEMS], False, False)
     assert [(cut_table.name, cut_table.lacks[:11]) for cut_table in made.left_out] == [(ORDERS, "it is held:")]
-    made = make_cut(shop.pipeline, "without", ["shop.ord*"])
-    assert ([cut_table.name for cut_table in made.taken], made.exact) == ([ITEMS], True)
-    assert [(cut_table.name, cut_table.why_not) for cut_table in made.left_out] == [(ORDERS, "left out by --without")]
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -246,7 +219,6 @@ def test_an_incomplete_table_is_absent(tmp_path: Path) -> None:
     assert cut_requests(lake.decisions()) == ()
     made = make_cut(pipeline)
     assert (made.taken, made.accepted, lake.tagged(made.name)) == ((), False, {})
-    assert make_cut(pipeline, "without", ["shop.old"]).exact
 
 
 def test_a_run_that_began_before_the_decision_and_went_across_makes_it_be_decided_anew(shop: Shop) -> None:
@@ -292,8 +264,6 @@ def test_a_name_is_given_once_and_only_to_what_can_be_a_tag(shop: Shop) -> None:
     for name in ("main", "cut-7", "1st", "a b", "x" * 65):
         with pytest.raises(BadSettings, match="is no name of a cut"):
             make_cut(shop.pipeline, name)
-    with pytest.raises(BadSettings, match=r"no table is called shop\.nothing; known are shop\.items, shop\.orders"):
-        make_cut(shop.pipeline, "other", ["shop.nothing"])
     shop.lake.keep_decision(CutRequest("decided", FIRST + 500))
     with pytest.raises(BadSettings, match="there is a cut decided already"):
         make_cut(shop.pipeline, "decided")
@@ -306,9 +276,11 @@ def test_a_name_is_given_once_and_only_to_what_can_be_a_tag(shop: Shop) -> None:
 def test_a_cut_without_a_name_at_the_position_of_another_is_that_one_unless_it_has_other_tables(shop: Shop) -> None:
     made = make_cut(shop.pipeline)
     assert make_cut(shop.pipeline) == made
+    shop.more = {"tables": {"exclude": ["shop.items"]}}
     with pytest.raises(BadSettings, match=f"{made.name} is of this position already, and of other tables"):
-        make_cut(shop.pipeline, without=["shop.items"])
-    assert make_cut(shop.pipeline, "other", ["shop.items"]).at == made.at
+        make_cut(shop.pipeline)
+    other = make_cut(shop.pipeline, "other")
+    assert (other.at, [table.name for table in other.taken], other.exact) == (made.at, [ORDERS], True)
 
 
 def test_a_feed_without_commit_ts_has_no_state_at_a_position(tmp_path: Path) -> None:
@@ -364,14 +336,14 @@ def test_a_regular_cut_stands_at_the_end_of_its_interval_by_whichever_run_comes_
     assert [cut.name for cut in shop.lake.cuts()] == [*before, made.name]
 
 
-def test_a_regular_cut_without_a_held_table_is_a_warning_unless_the_settings_leave_it_out(tmp_path: Path) -> None:
+def test_a_regular_cut_without_a_held_table_is_a_warning_unless_the_settings_exclude_it(tmp_path: Path) -> None:
     shop = Shop(tmp_path, cuts={"every": "1h"})
     hold_orders(shop, FIRST + 7)
     hour = 3_600_000
     outcome = daily(shop, (FIRST >> 18) + hour)
     assert ["shop.orders" in finding.detail for finding in outcome.findings if finding.rule == "cut"] == [True]
     assert [[cut_table.name for cut_table in cut.taken] for cut in shop.lake.cuts()] == [[ITEMS]]
-    shop.more = {"cuts": {"every": "1h", "without": ["shop.orders"]}}
+    shop.more = {"cuts": {"every": "1h"}, "tables": {"exclude": ["shop.orders"]}}
     outcome = daily(shop, (FIRST >> 18) + 2 * hour)
     assert [cut_outcome.cut is not None and cut_outcome.cut.exact for cut_outcome in cut_outcomes(outcome)] == [True]
 
