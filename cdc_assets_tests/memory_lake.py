@@ -101,6 +101,8 @@ class _Table:
     missing: MissingRows | None = None
     """The rows that a window proved to be missing."""
     layout: TableLayout = PLAIN
+    begins: Tso | None = None
+    """The RENAME at which a history table begins."""
 
     def copied(self) -> _Table:
         return dataclasses.replace(self, past=[*self.past], tags={**self.tags}, continued={*self.continued})
@@ -159,8 +161,9 @@ class MemoryLake:
                 table.since,
                 table.forgotten,
                 table.missing,
-                table.repaired,
-                table.layout,
+                begins=table.begins,
+                repaired=table.repaired,
+                layout=table.layout,
             )
             for life, table in self.tables.items()
         }
@@ -173,7 +176,7 @@ class MemoryLake:
                     rows = _empty(schema, life.kind, step.lake_columns)
                     made = _Table(schema, rows, step.progress, step.ddl, name, gap=step.gap, base=step.base)
                     made.lives, made.since = step.lives or first_lives(schema, step.at), step.begun
-                    made.recipe, made.layout = step.recipe, step.layout
+                    made.recipe, made.layout, made.begins = step.recipe, step.layout, step.begins
                     self.tables[life] = made
             case ChangeTable(life, at, _, schema):
                 table = self.tables[life]
@@ -199,7 +202,10 @@ class MemoryLake:
                 if not isinstance(step, ExchangePartition):
                     self.tables[life].name = step.to if isinstance(step, RecoverTable) else None
             case RenameTable(life, at, to) | RecoverTable(life, at, to):
-                self._commit(self.tables[life], self.tables[life].rows, Progress(at, Phase.DDL), at)
+                rows = self.tables[life].rows
+                if isinstance(step, RenameTable) and step.begins:
+                    rows = _restated(rows, step, self.tables[life].ddl, None, None)
+                self._commit(self.tables[life], rows, Progress(at, Phase.DDL), at)
                 self.tables[life].name = to
             case DropTable(life, at):
                 self._commit(self.tables[life], self.tables[life].rows, Progress(at, Phase.DDL), at)
@@ -872,6 +878,9 @@ def _restated(rows: pa.Table, step: Step, ddl: Tso, leaving: pa.Table | None, en
             ends = pc.or_(ends, pa.array(again, pa.bool_()))
         case DropTable():
             ends = _mask(rows, None)
+        case RenameTable():
+            begins, ends, rows = rows.filter(open_).to_pylist(), pa.array([], pa.bool_()), rows.slice(0, 0)
+            open_ = ends
         case RecoverTable():
             begins = rows.filter(pc.equal(rows.column(END_TS), ddl)).to_pylist()
         case ExchangePartition():

@@ -168,8 +168,8 @@ def lake_table(
     fidelity = pipeline.ledger.fidelity(source.changefeed.name, life)
     if fidelity:
         metadata["fidelity"] = dg.MetadataValue.md(format_report(fidelity))
-    if table.since is not None:
-        metadata["begins_at_ts"], metadata["begins_at_time"] = str(table.since), tso_time(table.since)
+    if (begins := table.since if table.begins is None else table.begins) is not None:
+        metadata["begins_at_ts"], metadata["begins_at_time"] = str(begins), tso_time(begins)
     if table.gap is not None:
         metadata["incomplete_since"] = str(table.gap.since)
         metadata["incomplete"] = gap_text(table.gap, life, table.base)

@@ -14,6 +14,7 @@ before it expires snapshots).
                cdc.incomplete-reason (a sentence on messages that were gone)
                cdc.incomplete-accepted (true: a person let it go on without these rows)
                cdc.missing-rows (the rows that a window proved to be missing: JSON)
+               cdc.begins (of history tables that begin at a RENAME: its version)
                cdc.keyed-since (of history tables: from when on rows have their present key)
                cdc.columns (of history tables: when the source had which column, JSON)
                cdc.given-properties (those that the settings gave: JSON)
@@ -55,6 +56,8 @@ SINCE = "_cdc_since"
 """Property of a history table that begins later than what its source table had."""
 GONE = "cdc.gone"
 """Property of a table that was dropped at some time: [position of the DROP, that of the RECOVER or null] of each."""
+BEGINS = "cdc.begins"
+"""Property of a history table that begins at the RENAME which brought its source table under its rule: the version."""
 REPAIRED = "cdc.repaired"
 """Property of a table that a repair gave the source's rows: the position of the comparison before it."""
 REPLAY, REPAIR, REBUILD = "cdc.replay", "cdc.repair", "cdc.rebuild"
@@ -91,7 +94,8 @@ class LakeTable:
     snapshots by the name of their tag, `snapshots` counts all. `revision` is the newest run that took rows out of it
     for good, "" for none; `forgotten_through` is the position through which there were rows that are not kept out.
     `repaired` is the position of the newest repair, -1 for none. `layout` has the properties that a person gave it.
-    `gone` has the positions of each DROP and of the RECOVER after it, None for a table that is dropped now.
+    `gone` has the positions of each DROP and of the RECOVER after it, None for a table that is dropped now. `begins` is
+    the version of the RENAME at which a history table begins.
     """
 
     identifier: Identifier
@@ -118,6 +122,7 @@ class LakeTable:
     gone: tuple[tuple[Tso, Tso | None], ...] = ()
     repaired: Tso = -1
     layout: TableLayout = PLAIN
+    begins: Tso | None = None
 
     def gone_since(self, at: Tso) -> Tso | None:
         """Return the position of the DROP by which the table was gone at a position, None if it was there."""
@@ -141,6 +146,7 @@ class LakeTable:
             *shown,
             forgotten=self.forgotten_through,
             missing=self.missing,
+            begins=self.begins,
             repaired=self.repaired,
             layout=self.layout,
         )
@@ -229,6 +235,7 @@ def _interpret(place: str, file: MetadataFile) -> OwnedTable | None:
         gap=_parse_gap(file.properties),
         base=_parse_base(file.properties),
         since=int(file.properties[SINCE]) if file.properties.get(SINCE) else None,
+        begins=int(file.properties[BEGINS]) if file.properties.get(BEGINS) else None,
         tags=file.tags,
         snapshots=len(file.snapshots),
         revision=file.properties.get(FORGOTTEN, ""),

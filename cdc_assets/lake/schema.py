@@ -44,6 +44,7 @@ from cdc_assets.lake.commit import (
 from cdc_assets.lake.deletion_marks import living, mark_where, marked, marks_deletes
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import (
+    BEGINS,
     CHANGEFEED,
     GAP,
     GIVEN,
@@ -96,6 +97,7 @@ def begin(session: StepSession, identifier: Identifier, step: CreateTable, chang
         **gap_properties(step.gap),
         **format_base(step.base),
         **({} if step.begun is None else {SINCE: str(step.begun)}),
+        **({} if step.begins is None else {BEGINS: str(step.begins)}),
     }
     parser = session.iceberg.java("org.apache.iceberg.SchemaParser")
     schema = parser.fromJson(json.dumps(schema_json(step.schema, step.life.kind, step.lake_columns)))

@@ -131,7 +131,9 @@ def _run_ddl(bench: Workbench, step: Step, work: Work, label: Label) -> None:
         case RenameTable(life, _, to) | RecoverTable(life, _, to):
             _refuse_taken(bench, to, life)
             is_back = isinstance(step, RecoverTable)
-            publish(work.target, label, properties={NAME: format_name(to), **(back if is_back else {})})
+            begins = isinstance(step, RenameTable) and step.begins
+            rows = history_writer(step.life.kind).begun(work.target, step.at) if begins else None
+            publish(work.target, label, rows=rows, properties={NAME: format_name(to), **(back if is_back else {})})
             work.session.statements.append(
                 f"ALTER TABLE {work.target.name} RENAME TO {quoted(*bench.state.places.home(to))}"
             )

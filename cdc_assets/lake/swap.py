@@ -24,6 +24,7 @@ from cdc_assets.errors import RebuildRefused, TableMoved
 from cdc_assets.lake.commit import CommitTarget, columns_of, overwrite, publish, refuse_moved
 from cdc_assets.lake.lake_table import (
     BASE,
+    BEGINS,
     CHANGEFEED,
     COLUMNS,
     FORGOTTEN_THROUGH,
@@ -56,7 +57,7 @@ from cdc_assets.model.steps import CreateTable
 from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.tso import Tso
 
-_OF_ROWS = (*BASE, COLUMNS, SINCE, KEYED_SINCE, MISSING)
+_OF_ROWS = (*BASE, BEGINS, COLUMNS, SINCE, KEYED_SINCE, MISSING)
 """Properties of a table that go with its rows, beside its label."""
 
 

@@ -86,6 +86,8 @@ class AppliedState:
     """Through which position rows of keys were forgotten that are not kept out: what is read again may have them."""
     missing: MissingRows | None = None
     """The rows that a window proved to be missing."""
+    begins: Tso | None = None
+    """The version of the RENAME that brought a history table under its rule: from there on it has its history."""
     repaired: Tso = -1
     """The position as of which the newest repair gave it the source's rows, which its feed does not have."""
     layout: TableLayout = PLAIN

@@ -30,7 +30,7 @@ class CreateTable:
     until then it lacks those. A table may begin later than others of its source table: at the position `begun`.
     `recipe` has the masks that its columns are made for. `lives` say when the source had which columns, if it did not
     have all from the start. `layout` is how its files are laid out. `lake_columns` are the columns that it has by the
-    settings `columns` and `deletes`.
+    settings `columns` and `deletes`. `begins` is the version of the RENAME at which a history table begins.
     """
 
     life: Life
@@ -47,6 +47,7 @@ class CreateTable:
     lives: tuple[ColumnLife, ...] = field(default=(), hash=False)
     layout: TableLayout = field(default=PLAIN, hash=False)
     lake_columns: tuple[str, ...] = field(default=(), hash=False)
+    begins: Tso | None = None
 
     @property
     def ddl(self) -> Tso:
@@ -90,12 +91,14 @@ class RenameTable:
     """The life is called `to` from here on. Renames of one DDL share `at` and happen at once (names may swap).
 
     A history table may have a name `late`, by none of the DDL that comes: it gets that before others take its old one.
+    Where the states of one `begin` with the RENAME, those that are open then begin anew, and all others go.
     """
 
     life: Life
     at: Tso
     to: TableId
     late: bool = False
+    begins: bool = False
 
 
 @dataclass(frozen=True, slots=True)

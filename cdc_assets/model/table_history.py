@@ -162,6 +162,8 @@ class TableHistory:
     """The rows that a window proved to be missing, unless all rows were replaced since."""
     mixed: bool = False
     """Whether rows of a dump came by EXCHANGE PARTITION that have columns without their values."""
+    begins: Tso | None = None
+    """Of a history table: the version of the RENAME that brought its source table under its rule."""
 
     def name_at(self, position: Tso) -> TableId | None:
         """Return the name that it has once all DDL through a position has taken effect, None if it has none then."""

@@ -130,7 +130,7 @@ def as_of(
         for life in sorted(chosen, key=lambda chosen_life: (shown[chosen_life], chosen_life)):
             table = known[life]
             standing = sorted(_standings(state, table, cuts), key=lambda past_state: past_state.position)
-            begins += [standing[0].position] if standing else []
+            begins += [table.begins or standing[0].position] if standing else []
             states_then.append(
                 _table(state, table, shown[life], at, standing, states.get(str(life)), aside.get(life, ()))
             )
@@ -219,6 +219,12 @@ def _table(
     shown = (name, str(life), ".".join(table.identifier))
     if (gone := table.gone_since(at)) is not None:
         return AsOfTable(*shown, None, None, "", False, f"it was dropped at {gone}", {})
+    if table.begins is not None and min(at, table.label.progress.tso) < table.begins:
+        reason = (
+            f"it begins at {table.begins} ({tso_time(table.begins)}), with the RENAME that brought its source table "
+            "under its rule in the setting history"
+        )
+        return AsOfTable(*shown, None, None, "", False, reason, {})
     best = max(
         (past_state for past_state in standing if past_state.position <= at),
         key=lambda past_state: (past_state.position, past_state.whole),

@@ -388,7 +388,8 @@ class _FeedChanges:
             pattern = glob.escape(str(history.last_name or history.life.born_as))
             settings = pipeline.settings.with_history({pattern: {"kinds": [LOG], "suffix": {LOG: _SUFFIX}}})
             bases = {mirror: state.base for mirror, state in pipeline.lake.applied().items() if not mirror.kind}
-            self._plans[life.source] = plan_replay(pipeline, ReplayRequest(self._listing, bases, settings))
+            request = ReplayRequest(self._listing, bases, settings, renames={life: None})
+            self._plans[life.source] = plan_replay(pipeline, request)
         steps = self._plans[life.source].of(life)
         steps = tuple(step for step in steps if not isinstance(step, HoldTable) or step.at <= until)
         gone = self._gone(history, steps)

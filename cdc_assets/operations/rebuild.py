@@ -331,7 +331,8 @@ def _choose(pipeline: Pipeline, tables: Sequence[str]) -> _Choice:
     listing, present = pipeline.planner.plan(whole=True)
     applied = pipeline.lake.applied()
     bases = _bases(present, applied, tables)
-    planned = plan_replay(pipeline, ReplayRequest(listing, bases, fuse=True, hold_expired=True))
+    request = ReplayRequest(listing, bases, fuse=True, hold_expired=True, renames=_renames(applied))
+    planned = plan_replay(pipeline, request)
     requested_lives = _with_repaired(_named(planned, applied, tables), planned, applied)
     needed = _with_partners(planned, requested_lives)
     early = {life: other for life in needed if (other := _missing_before(planned, life, applied)) is not None}
@@ -349,6 +350,15 @@ def _choose(pipeline: Pipeline, tables: Sequence[str]) -> _Choice:
     targets = tuple(life for life in named if life not in early)
     _refuse(pipeline, listing, planned, needed, applied)
     return _Choice(planned, applied, bases, targets, needed)
+
+
+def _renames(applied: Mapping[Life, AppliedState]) -> dict[Life, Tso | None]:
+    """Return the RENAMEs at which the history tables of the lake begin, None for those that begin with their source.
+
+    One that begins later, because input was gone, begins by the rules when it is built anew.
+    """
+    begun = ((life, state) for life, state in applied.items() if life.kind)
+    return {life: state.begins for life, state in begun if state.since is None or state.begins is not None}
 
 
 def _loss(pipeline: Pipeline, chosen: _Choice, life: Life) -> str:
@@ -495,7 +505,7 @@ def _run(work: _Rebuild[AsideT], say: Callable[[str], object]) -> None:
     settings = work.live.settings.model_copy(update={"name": f"{work.live.settings.name}~{work.ticket.token}"})
     settings = settings.model_copy(update={"quarantine": False})
     notes = _Notes()
-    request = replace(work.live.planner.request, bases=work.bases)
+    request = replace(work.live.planner.request, bases=work.bases, renames=_renames(work.live.lake.applied()))
     aside = Pipeline(settings, work.live.source, lake, notes, log_steps(say), request)
     work.rebuilder.hold_back(work.ticket.token, ())
     try:

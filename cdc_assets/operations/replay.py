@@ -18,7 +18,7 @@ from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import ContinueColumn, DeleteRows, Rekey, SchemaChange
 from cdc_assets.model.splits import DataFile, Listing
-from cdc_assets.model.steps import ApplyRows, ChangeTable, ExchangePartition, HoldTable
+from cdc_assets.model.steps import ApplyRows, ChangeTable, ExchangePartition, HoldTable, RenameTable
 from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import first_of
@@ -116,7 +116,8 @@ def _plan_replay(pipeline: Pipeline, rows: Sequence[QuarantinedRow], applied: Ap
     _refuse_gone(life, {row.file for row in rows}, before, lo, listing)
     known = tuple(file for file in listing.schema_files if file.version <= applied.ddl)
     past = replace(listing, schema_files=known, checkpoint=through)
-    begun = AppliedState(Progress(lo, Phase.ROWS), lo, applied.name, base=applied.base, layout=applied.layout)
+    begun = replace(AppliedState(Progress(lo, Phase.ROWS), lo, applied.name), base=applied.base, layout=applied.layout)
+    begun = replace(begun, begins=applied.begins)
     planned = plan_replay(pipeline, ReplayRequest(past, {}, begins={life: begun}))
     table = _living(planned, life, lo)
     if rules.recipes is not None:
@@ -163,7 +164,7 @@ def _carried(planned: Plan, table: TableHistory, applied: AppliedState) -> tuple
     """The table's later steps, by which rows are converted one by one; raises TableHeld for one that needs all rows."""
     life = table.life
     for step in planned.of(life):
-        if isinstance(step, (HoldTable, ExchangePartition)):
+        if isinstance(step, (HoldTable, ExchangePartition)) or (isinstance(step, RenameTable) and step.begins):
             raise _not_carried(life, step.at)
     steps = tuple(_taken(step, applied) for step in planned.of(life) if isinstance(step, (ApplyRows, ChangeTable)))
     _refuse_changes(life, steps, table.schema)

@@ -543,7 +543,16 @@ def _of_kinds(planned: Plan, applied: Mapping[Life, AppliedState]) -> Iterator[F
                 f"through {state.progress.tso}",
             )
     for life, state in applied.items():
-        if state.since is not None and state.name is not None and life in planned.history.lives:
+        if state.name is None or life not in planned.history.lives:
+            continue
+        if state.begins is not None:
+            sentence = (
+                "history tables begin at the RENAME that brought their source table under their rule in the setting "
+                "history; at earlier positions it had another rule, or none. Where the input from before was gone, "
+                "states lack the rows that did not change since."
+            )
+            yield Finding("history-since", Severity.WARNING, str(state.name), sentence, f"from {state.begins}")
+        elif state.since is not None:
             sentence = (
                 "tables begin later than others of their source tables: when they were switched on the input from "
                 "before was gone, or a new ledger could not say that it was not, or a repair had given their mirror "

@@ -92,10 +92,12 @@ class PlanRequest:
         fuse: A new table is created with its later columns; else each version of a table is a step of its own.
         bases: The dumps on which tables are based that are built anew from all input; None where tables go on from
             where they stand. Rows that came too late for the tables of the lake are not late for those built anew.
+        renames: The versions of the RENAMEs at which history tables begin, as in `Beginnings`.
     """
 
     fuse: bool = True
     bases: Mapping[Life, Base | None] | None = None
+    renames: Mapping[Life, Tso | None] = field(default_factory=dict)
 
     @property
     def anew(self) -> bool:
@@ -214,7 +216,8 @@ class Planner:
         applied, wire = self.lake.applied(), self.settings.source_options.wire
         refuse_dumps(listing, wire, applied)
         self.decided = self.lake.decisions() if decided is None else decided
-        rules, facts, beginnings = self.rules(self.decided), self._facts(listing), Beginnings(self.request.bases or {})
+        rules, facts = self.rules(self.decided), self._facts(listing)
+        beginnings = Beginnings(self.request.bases or {}, renames=self.request.renames)
 
         begins: dict[Life, AppliedState] = {}
 

@@ -63,6 +63,7 @@ class ReplayRequest:
         hold_expired: Hold tables of which input has expired; else what is left of it is read.
         begins: Tables that are replayed from there on only, as they stood; no others are then. What holds them now is
             passed over.
+        renames: The versions of the RENAMEs at which history tables begin, as in `Beginnings`.
     """
 
     listing: Listing
@@ -72,6 +73,7 @@ class ReplayRequest:
     keep_out: bool = True
     hold_expired: bool = False
     begins: Mapping[Life, AppliedState] = field(default_factory=dict)
+    renames: Mapping[Life, Tso | None] = field(default_factory=dict)
 
 
 PickedT = TypeVar("PickedT")
@@ -97,7 +99,7 @@ def plan_replay(pipeline: Pipeline, request: ReplayRequest) -> Plan:
     if not request.keep_out:
         decided = decided.without(ForgottenKeys)
     with closing(Ledger("sqlite://")) as nothing_read:
-        settings, how = request.settings or pipeline.settings, PlanRequest(request.fuse, request.bases)
+        settings, how = request.settings or pipeline.settings, PlanRequest(request.fuse, request.bases, request.renames)
         planner = Planner(settings, pipeline.source, EmptyLake(decided), nothing_read, how)
         return planner.plan(listing if request.hold_expired else replace(listing, gone={}))[1]
 

@@ -54,7 +54,7 @@ def cut_members(history: History, at: Tso) -> dict[Life, TableId]:
     """Return the tables that exist at a position, with their names then; history tables have names of their own."""
     names = {}
     for life, table in history.lives.items():
-        if table.name_at(at) is not None:
+        if table.name_at(at) is not None and at >= (table.begins or 0):
             names[life] = table.called_at(at)
     return names
 

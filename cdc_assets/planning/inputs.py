@@ -66,8 +66,11 @@ class Beginnings:
     """Where tables begin otherwise than the feed has it.
 
     `bases` are the new dumps that tables are to be based on, None for one that is to be based on the feed alone.
-    Tables in `states` begin where another one of their source stands, as the input from before is gone.
+    Tables in `states` begin where another one of their source stands, as the input from before is gone. `renames` are
+    the versions of the RENAMEs at which history tables begin whatever the rules say, None for one that begins with its
+    source table.
     """
 
     bases: Mapping[Life, Base | None] = field(default_factory=dict)
     states: Mapping[Life, AppliedState] = field(default_factory=dict)
+    renames: Mapping[Life, Tso | None] = field(default_factory=dict)

@@ -16,11 +16,12 @@ from cdc_assets.history.completeness import begun_late
 from cdc_assets.history.masks import origins
 from cdc_assets.model.kinds import HISTORY_KINDS, HistoryRule, other_suffix, own_name
 from cdc_assets.model.names import fits_pattern
-from cdc_assets.model.progress import AppliedState, Gap, Life
+from cdc_assets.model.progress import AppliedState, Gap, Life, Phase, Progress
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import HoldTable, RenameTable
-from cdc_assets.model.table_history import Changed, Event, Exchanged, Held, History, TableHistory
+from cdc_assets.model.table_history import Changed, Event, Exchanged, Held, History, Renamed, TableHistory
 from cdc_assets.model.tso import Tso
+from cdc_assets.planning.inputs import Beginnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ class KindsOfTables:
     because a source table has theirs, and from when on that has it. `late` are tables that begin in the middle of what
     their source had, and where. `idle` are tables of the lake whose kind is switched off, `unmatched` the patterns that
     no table's name fits. `ends` are tables that a RENAME takes out of their rule, and its version: they have what came
-    before that. `asides` are new names for such tables and idle ones, whose names others are to have.
+    before that. `asides` are new names for such tables and idle ones, whose names others are to have. `begun` are the
+    states in which tables begin that do not begin with their source.
     """
 
     history: History
@@ -43,22 +45,23 @@ class KindsOfTables:
     unmatched: tuple[str, ...] = ()
     ends: Mapping[Life, Tso] = field(default_factory=dict)
     asides: tuple[RenameTable, ...] = ()
+    begun: Mapping[Life, AppliedState] = field(default_factory=dict)
 
 
 def with_kinds(
     history: History,
     rules: Sequence[HistoryRule],
     applied: Mapping[Life, AppliedState],
-    begins: Mapping[Life, AppliedState],
+    beginnings: Beginnings,
     *,
     positions: bool,
 ) -> KindsOfTables:
     """Return a history with the tables that the rules name beside their mirrors, or in their place.
 
-    Those in `begins` are to begin where another table of their source stands. `positions` says whether windows can be
-    cut by positions: without them no change has a place in time. Raises BadSettings where two patterns are equally
-    exact.
+    Tables begin as `beginnings` have it. `positions` says whether windows can be cut by positions: without them no
+    change has a place in time. Raises BadSettings where two patterns are equally exact.
     """
+    begins = dict(beginnings.states)
     lives, holds = dict[Life, TableHistory](), list[HoldTable]()
     late = {life: state.since for life, state in applied.items() if state.since is not None}
     late |= {life: state.progress.tso for life, state in begins.items()}
@@ -92,11 +95,16 @@ def with_kinds(
             own = _on_own_base(table, there)
             twin = _called_now(beside(own, kind, rule.suffix(kind)), stands.get(life, -1))
             twin = twin if there is not None else _without_former_names(twin, newest)
+            joined = _joined(table, rules, twin.life, there, beginnings.renames)
+            if joined is not None and (there is not None or late.get(twin.life, -1) < joined):
+                twin = _begun_by_rename(twin, joined)
+                if there is None and (begun := _begun_state(twin, is_cut=twin.life in begins)) is not None:
+                    begins[twin.life], late[twin.life] = begun, begun.progress.tso
             if _is_based_otherwise(own, there):
                 holds.append(_without_history(twin))
             lives[twin.life] = twin
             of[twin.life] = rule
-            holds += _refusals(twin, rule, positions=positions)
+            holds += _refusals(twin, rule, positions=positions, is_late=twin.life in late)
             if state is not None and there is not None and state.repaired > max(there.repaired, there.since or -1):
                 holds.append(_without_repair(twin, there, state))
             taken = _taken(mirrors, twin, rule.suffix(kind))
@@ -118,7 +126,8 @@ def with_kinds(
     names = [str(table.last_name or life.born_as) for life, table in history.lives.items()]
     patterns = dict.fromkeys(pattern for rule in rules for pattern in rule.patterns)
     unmatched = tuple(pattern for pattern in patterns if not any(_fits(name, (pattern,)) for name in names))
-    return KindsOfTables(replace(history, lives=lives), of, tuple(holds), renames, late, idle, unmatched, ends, asides)
+    history = replace(history, lives=lives)
+    return KindsOfTables(history, of, tuple(holds), renames, late, idle, unmatched, ends, asides, begins)
 
 
 def _asks(rule: HistoryRule | None, kind: str) -> bool:
@@ -147,6 +156,46 @@ def _left(
     return None
 
 
+def _joined(
+    table: TableHistory,
+    rules: Sequence[HistoryRule],
+    life: Life,
+    state: AppliedState | None,
+    renames: Mapping[Life, Tso | None],
+) -> Tso | None:
+    """Return the version of the RENAME at which a history table begins, None where it begins with its source table.
+
+    It is the first one that brings the source table under a rule that asks for the kind. A table of the lake begins
+    where it began when it was made.
+    """
+    if state is not None or life in renames:
+        return state.begins if state is not None else renames[life]
+    at = next((since for name, since, _ in table.names if _asks(rule_of(rules, name), life.kind)), None)
+    return at if any(isinstance(event, Renamed) and event.at == at for event in table.events) else None
+
+
+def _begun_by_rename(table: TableHistory, at: Tso) -> TableHistory:
+    """Return the history of a history table that begins at a RENAME: before that it has a name aside."""
+    name = table.called_at(at)
+    aside = TableId(name.schema, f"{name.table}_{at}")
+    events = (event if event.name is None or event.at >= at else replace(event, name=aside) for event in table.events)
+    return replace(table, events=tuple(events), begins=at)
+
+
+def _begun_state(table: TableHistory, *, is_cut: bool) -> AppliedState | None:
+    """Return the state in which a history table begins right below its RENAME, None for one that is built through it.
+
+    A table of states needs the rows of then, so it is built from its source's first rows on, unless the input is `cut`
+    before the RENAME, or the table had no key there.
+    """
+    assert table.begins is not None
+    before = [event for event in table.events if event.at < table.begins]
+    has_key = not any(history_kind(table.life.kind).refuses(event.after) for event in before)
+    if keeps_states(table.life.kind) and has_key and not is_cut:
+        return None
+    return AppliedState(Progress(table.begins - 1, Phase.ROWS), before[-1].at, None, base=table.base)
+
+
 def _asides(
     lives: Mapping[Life, TableHistory],
     applied: Mapping[Life, AppliedState],
@@ -154,11 +203,14 @@ def _asides(
     ends: Mapping[Life, Tso],
 ) -> Iterator[RenameTable]:
     """Yield renames of tables to which nothing is applied any more, whose names others have by now or are to have."""
-    wanted = set[TableId]()
+    wanted, taken = set[TableId](), list[tuple[TableId, Tso, Life]]()
     for life, table in lives.items():
         state = applied.get(life)
-        if life not in ends:
-            seen = -1 if state is None else state.ddl
+        seen = -1 if state is None else state.ddl
+        if life in ends:
+            taken += [(event.name.folded, event.at, life) for event in table.events if event.name and event.at > seen]
+            taken += [(state.name.folded, seen, life)] if state is not None and state.name is not None else []
+        else:
             wanted |= {event.name.folded for event in table.events if event.name is not None and event.at > seen}
             if state is not None and state.name is not None:
                 wanted |= {state.name.folded}
@@ -167,8 +219,10 @@ def _asides(
     for life in (*idle, *ends):
         at = ends.get(life)
         name = applied[life].name if at is None else lives[life].called_at(at)
-        if name is not None and name.folded in wanted:
-            yield RenameTable(life, applied[life].ddl if at is None else at, _aside(name, life), late=at is None)
+        since = applied[life].ddl if at is None else at
+        others = {other_name for other_name, position, other in taken if other != life and position >= since}
+        if name is not None and name.folded in wanted | others:
+            yield RenameTable(life, since, _aside(name, life), late=at is None)
 
 
 def is_aside(table: TableHistory, name: TableId) -> bool:
@@ -353,7 +407,7 @@ def _grown(events: Iterable[Event]) -> Iterator[Event]:
 # --- what holds one alone ---------------------------------------------------------------------------------------------
 
 
-def _refusals(twin: TableHistory, rule: HistoryRule, *, positions: bool) -> Iterator[HoldTable]:
+def _refusals(twin: TableHistory, rule: HistoryRule, *, positions: bool, is_late: bool) -> Iterator[HoldTable]:
     life = twin.life
     if not positions:
         yield HoldTable(
@@ -363,8 +417,10 @@ def _refusals(twin: TableHistory, rule: HistoryRule, *, positions: bool) -> Iter
             "commit-ts in the rows, or take the table out of the setting history.",
         )
         return
+    begins = -1 if twin.begins is None or not is_late else twin.begins
+    first = max((event.at for event in twin.events if event.at < begins), default=-1)
     for event in twin.events:
-        if reason := history_kind(life.kind).refuses(event.after):
+        if event.at >= first and (reason := history_kind(life.kind).refuses(event.after)):
             yield HoldTable(life, event.at, reason)
             break
     known = {column.name.lower() for column in twin.schema.columns}
@@ -426,12 +482,12 @@ def _without_repair(twin: TableHistory, state: AppliedState, mirror: AppliedStat
 def _taken(mirrors: Iterable[TableHistory], twin: TableHistory, suffix: str) -> tuple[Tso, TableId] | None:
     """Return when one of the mirrors takes the name of a history table, and that name; None if none does."""
     name_collisions = [
-        (max(since, start), own_name(name, suffix))
+        (max(since, start, twin.begins or 0), own_name(name, suffix))
         for name, start, end in twin.names
         for table in mirrors
         if table.life != twin.life.source
         for other, since, until in table.names
-        if other.folded == own_name(name, suffix).folded and max(since, start) < min(until, end)
+        if other.folded == own_name(name, suffix).folded and max(since, start, twin.begins or 0) < min(until, end)
     ]
     return min(name_collisions, default=None)
 

@@ -163,7 +163,7 @@ def plan(
         newest_rows=_newest_rows(listing, facts.stats, standing),
         missing=_missing(applied),
     )
-    kinds = with_kinds(feed, rules.kinds, applied, beginnings.states, positions=facts.positions)
+    kinds = with_kinds(feed, rules.kinds, applied, beginnings, positions=facts.positions)
     history = kinds.history
     stops = {**_stops(history, facts.broken), **imports.waiting(history, applied, listing.checkpoint, facts.silent)}
     own = () if recipes is None else recipes.holds(history, applied)
@@ -173,7 +173,7 @@ def plan(
     behind = tuple(
         life for life, state in applied.items() if life in history.lives and state.progress.tso > listing.checkpoint
     )
-    chains = _chains(listing, kinds, feed, applied, stops, rules, facts, beginnings.states)
+    chains = _chains(listing, kinds, feed, applied, stops, rules, facts)
     planned_steps = list[Step]()
     for chain in chains:
         life = chain.table.life
@@ -240,15 +240,14 @@ def _chains(
     stops: Mapping[Life, HoldTable],
     rules: TableRules,
     facts: FeedFacts,
-    begins: Mapping[Life, AppliedState],
 ) -> Iterator[_Chain]:
     """Yield the chain of each life: its history, its state, and the rules of its steps."""
     files, strays, recipes = _by_name(listing, feed), Strays(feed), rules.recipes
     lives_by_since = _with_rows(kinds)
     due = sorted((point for point in rules.waypoints if point.at <= listing.checkpoint), key=lambda point: point.at)
     for life, table in kinds.history.lives.items():
-        state, begun = applied.get(life), begins.get(life)
-        waypoints = [point for point in due if life.version <= point.at]
+        state, begun = applied.get(life), kinds.begun.get(life)
+        waypoints = [point for point in due if max(life.version, table.begins or 0) <= point.at]
         is_new = life not in applied and table.brought is None and begun is None
         yield _Chain(
             table,
@@ -381,6 +380,7 @@ class _Chain:
         return CreateTable(
             life, state.ddl, event.name, event.after, since=at.tso, has_rows=by_ddl, begun=at.tso,
             gap=self.table.gap_at(state.ddl, at.tso), base=state.base, recipe=made_for(event.after),
+            begins=self.table.begins,
         )  # fmt: skip
 
     def _walk(self) -> list[Step]:
@@ -483,19 +483,24 @@ class _Chain:
                 since = self._since if self._since < event.at else None
                 gap = self.table.gap_at(event.at)
                 made = made_for(event.after)
-                return CreateTable(life, event.at, _name(event), event.after, since=since, gap=gap, recipe=made)
+                return CreateTable(
+                    life, event.at, _name(event), event.after,
+                    since=since, gap=gap, recipe=made, begins=self.table.begins,
+                )  # fmt: skip
             case Imported() if self.table.brought is not None and self.table.brought.lost:
                 return imports.lost_rows(self.table)
             case Imported():
                 has_rows, base = bool(imports.brought_rows(self.table)), self.table.base
                 gap, made = Gap(life) if has_rows else None, made_for(event.after)  # the gap is until they are there
                 return CreateTable(
-                    life, event.at, _name(event), event.after, gap=gap, base=base, has_rows=has_rows, recipe=made
-                )
+                    life, event.at, _name(event), event.after,
+                    gap=gap, base=base, has_rows=has_rows, recipe=made, begins=self.table.begins,
+                )  # fmt: skip
             case Changed() | Kept():
                 return self._change(event, event.changes)
             case Renamed():
-                return RenameTable(life, event.at, _name(event))
+                begins = event.at == self.table.begins and keeps_states(life.kind)
+                return RenameTable(life, event.at, _name(event), begins=begins)
             case Recovered():
                 return RecoverTable(life, event.at, _name(event), self._moved(event))
             case Dropped():

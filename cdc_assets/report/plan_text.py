@@ -128,6 +128,8 @@ def _words(step: Step) -> tuple[str, str, str, str]:
             cost = ALL_ROWS if rewrite else "delete of rows" if deletes else METADATA_ONLY
             undo = "old snapshots stay readable by id" if rewrite else snapshot
             return "change", "; ".join(_change(change) for change in changes) or "nothing", cost, undo
+        case RenameTable(_, _, to, begins=True):
+            return "rename", str(to), "rewrite of the open states, with which it begins", snapshot
         case RenameTable(_, _, to):
             return "rename", str(to), METADATA_ONLY, "rename back"
         case DropTable():

@@ -13,13 +13,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from cdc_assets.errors import BadSettings
 from cdc_assets.lake import Lake, swap, windows
 from cdc_assets.lake.maintenance import LakeMaintenance
 from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.progress import State
+from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.schema_changes import ContinueColumn, Rekey
+from cdc_assets.model.tso import tso_time
+from cdc_assets.operations.as_of import as_of
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
 from cdc_assets.operations.rebuild import rebuild
@@ -29,6 +32,7 @@ from cdc_assets_tests.generated import Feed, Trial
 from cdc_assets_tests.lake.test_histories_lake import NUMBERS, tidy
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.pipeline.test_history_tables import LOGS, stopped
+from cdc_assets_tests.pipeline.test_renamed_into_rules import RULES, Applied, Source
 from cdc_assets_tests.returned_columns import PARTED, PLAIN, ReturnedColumns
 
 pytestmark = pytest.mark.timeout(900)
@@ -143,6 +147,58 @@ def test_rows_of_partitions_by_a_column_that_came_back_move_in_history_tables(
     assert [(str(table.name), table.reason) for table in outcome.tables if table.reason] == []
     mismatches = ReturnedColumns.differences(lambda name: lake.read(TableId(*name.split("."))), returned, kinds)
     assert mismatches == []
+    lake.close()
+
+
+def test_histories_begin_at_the_rename_that_brings_their_table_under_the_rule(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source, warehouse, ledger = (
+        Source(tmp_path, "ax"),
+        LakeSettings.from_warehouse(tmp_path / "lake"),
+        Ledger("sqlite://"),
+    )
+    memory, lake = Applied(source), Lake(warehouse, "little", lambda: spark)
+    settings = source.settings(history=RULES)
+
+    def pipeline() -> LakePipeline:
+        return LakePipeline(settings, settings.open_source(), lake, ledger)
+
+    def rows(life: Life) -> list[str]:
+        names = [name for name in memory.lake.tables[life].rows.column_names if name != "_cdc_commit_time"]
+        return sorted(map(str, read(lake, lake.state.tables()[life]).select(names).to_pylist()))
+
+    def expected(life: Life) -> list[str]:
+        table = memory.lake.tables[life].rows
+        names = [name for name in table.column_names if name != "_cdc_commit_time"]  # which a lake in memory lacks
+        return sorted(map(str, table.select(names).to_pylist()))
+
+    for number in (0, 1, 2, 4):
+        source.write("x", number)
+    source.published()
+    assert [*(table.reason for table in pipeline().apply("test").tables if table.reason), *memory.apply()] == []
+    source.swap("a", "x")
+    source.write("a", 0)
+    source.published()
+    assert [*(table.reason for table in pipeline().apply("test").tables if table.reason), *memory.apply()] == []
+    born = source.tables["a"].life
+    log, states = (Life(born.born_as, born.version, kind) for kind in ("log", "scd2"))
+    begins = source.tables["a"].begins("scd2", RULES)
+    for _ in range(2):
+        assert {life: rows(life) for life in (log, states)} == {life: expected(life) for life in (log, states)}
+        applied = lake.applied()
+        assert [(applied[life].begins, applied[life].since) for life in (log, states)] == [
+            (begins, begins - 1),
+            (begins, None),
+        ]
+        rebuild(pipeline(), Rebuilds(lake), ["s.a__scd2", "s.a__log"])
+    (shown,) = as_of(warehouse, "little", str(begins), ["s.a__scd2"]).tables
+    assert (shown.exact, shown.reason) == (True, "")
+    with pytest.raises(BadSettings, match=f"they begin at {begins}"):
+        as_of(warehouse, "little", str(begins - 1), ["s.a__scd2"])
+    before = as_of(warehouse, "little", str(begins - 1), ["s.a", str(states)]).tables
+    (reason,) = (table.reason for table in before if table.snapshot_id is None)
+    assert reason.startswith(f"it begins at {begins} ({tso_time(begins)}), with the RENAME")
     lake.close()
 
 

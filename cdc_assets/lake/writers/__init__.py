@@ -20,6 +20,7 @@ from cdc_assets.lake.writers import keyed, log, multiset, scd2
 from cdc_assets.model.reports import AlikeKeys
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.tso import Tso
 
 __all__ = ["WRITERS", "HistoryWriter", "Writer", "history_writer", "writer_of"]
 
@@ -47,6 +48,14 @@ class HistoryWriter(Writer, Protocol):
 
     def moved(self, target: CommitTarget, step: DdlStep, rows: MovedRows) -> Callable[[], None] | None:
         """Return a function that writes the effect of a DDL on rows in the step's session; None if there is none."""
+
+    def begun(self, target: CommitTarget, at: Tso) -> Callable[[], None] | None:
+        """Return a function that takes what was before a position out of a table that begins there; None for nothing.
+
+        Args:
+            target: The table, with all rows through that position.
+            at: The version of the RENAME with which it begins.
+        """
 
     def rewritten(self, target: CommitTarget, step: DdlStep, rows: MovedRows, table: DataFrame) -> DataFrame:
         """Return the rows of the `table` with that effect, where all of them are written anew."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from cdc_assets.lake.staging.stage import Batch
     from cdc_assets.model.steps import ApplyRows
+    from cdc_assets.model.tso import Tso
 
 
 ASKS = (ChangeTable, DropTable, RecoverTable, ExchangePartition)
@@ -54,6 +55,11 @@ def moved(target: CommitTarget, step: DdlStep, rows: MovedRows) -> Callable[[], 
     if not renames or target.empty:
         return None
     return lambda: _rename_absent(target, renames)
+
+
+def begun(target: CommitTarget, at: Tso) -> Callable[[], None] | None:
+    """Return None: a log that begins later than its source has no changes from before."""
+    return None
 
 
 def rewritten(target: CommitTarget, step: DdlStep, rows: MovedRows, table: DataFrame) -> DataFrame:

@@ -212,6 +212,17 @@ def moved(target: CommitTarget, step: DdlStep, rows: MovedRows) -> Callable[[], 
     return lambda: _write_change(target, change)
 
 
+def begun(target: CommitTarget, at: Tso) -> Callable[[], None] | None:
+    """Let the open states of a table begin at a position, and remove all others."""
+    if target.empty:
+        return None
+    table = target.session.spark.read.table(target.name)
+    own = {START_TS: sql.lit(at), START_AT: sql.timestamp_millis(sql.lit(at >> 18))}
+    columns = [own[name].alias(name) if name in own else sql.col(quoted(name)) for name in table.columns]
+    statement = f"INSERT OVERWRITE {target.name} SELECT … FROM {target.name} WHERE {_OPEN}"
+    return lambda: overwrite(target, table.where(_OPEN).select(*columns), statement)
+
+
 def rewritten(target: CommitTarget, step: DdlStep, rows: MovedRows, table: DataFrame) -> DataFrame:
     """Return the states with those that end and begin at a DDL."""
     change = _change(target, step, rows)
