@@ -318,8 +318,8 @@ def shapes_behind(
     """Yield messages by their shapes that all begin with a prefix, of which `rests` are what stands behind it."""
     sizes = pc.binary_length(rests).fill_null(0).to_numpy().astype(np.int64)
     size = min(max(_BLOCK_BYTES, int(sizes.mean() * _BLOCK_MESSAGES) if len(sizes) else 0), _MOST_BLOCK_BYTES)
-    cuts = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // size)) + 1
-    for start, stop in pairwise([0, *cuts.tolist(), len(rests)]):
+    starts = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // size)) + 1
+    for start, stop in pairwise([0, *starts.tolist(), len(rests)]):
         for shape in _read_block(rests.slice(start, stop - start), prefix, fixed, unordered):
             yield shape.moved(shape.messages + start)
 

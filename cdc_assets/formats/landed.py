@@ -179,8 +179,8 @@ def _batches(frame: Frame) -> list[Lines]:
     sizes = pc.binary_length(frame.messages.column("value")).fill_null(0).to_numpy().astype(np.int64)[lines]
     if not len(lines):
         return [lines]
-    cuts = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // _BATCH_BYTES)) + 1
-    return list(np.split(lines, cuts))
+    starts = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // _BATCH_BYTES)) + 1
+    return list(np.split(lines, starts))
 
 
 def _part(

@@ -151,10 +151,10 @@ def nameless_holds(history: History, listing: Listing) -> Iterator[HoldTable]:
     for life, table in (*history.lives.items(), *history.unneeded.items()):
         for name, since, until in table.names:
             owners.setdefault(name.folded, []).append((since, until, life))
-    cuts = {(file.root, file.version) for file in listing.schema_files}
+    versions = {(file.root, file.version) for file in listing.schema_files}
     for file in listing.data_files:
         at = FOREVER if file.bounds is None else file.bounds[1]
-        if at > listing.checkpoint or (file.root, at) in cuts:
+        if at > listing.checkpoint or (file.root, at) in versions:
             continue
         for name, _ in history.decoding.get((file.root, file.version), ()):
             known = owners.get(name.folded, [])

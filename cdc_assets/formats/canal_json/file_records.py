@@ -111,8 +111,8 @@ class RecordFrame:
     def arrays(self, places: Positions) -> Iterator[tuple[Positions, pa.BinaryArray]]:
         """Yield the records at ascending places without their terminators, so many at a time as an array holds."""
         starts, ends = self.starts[places], self.starts[places + 1]
-        cuts = np.searchsorted(ends, np.arange(_MOST_ARRAY_BYTES, len(self.body), _MOST_ARRAY_BYTES))
-        for low, high in pairwise([0, *np.unique(cuts).tolist(), len(places)]):
+        firsts = np.searchsorted(ends, np.arange(_MOST_ARRAY_BYTES, len(self.body), _MOST_ARRAY_BYTES))
+        for low, high in pairwise([0, *np.unique(firsts).tolist(), len(places)]):
             begin, end = (int(starts[low]), int(ends[high - 1])) if high > low else (0, 0)
             body = pa.py_buffer(memoryview(self.body)[begin:end])
             yield places[low:high], pieces(body, starts[low:high] - begin, ends[low:high] - begin - len(self.end))

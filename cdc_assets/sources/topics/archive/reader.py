@@ -204,8 +204,8 @@ def _with_tombstones(messages: pa.Table, behind: int | None) -> pa.Table:
 def _batches(messages: pa.Table, batch_bytes: int) -> Iterator[pa.RecordBatch]:
     sizes = [pc.binary_length(messages.column(name)).fill_null(0).to_numpy() for name in ("key", "value")]
     total = np.cumsum(sizes[0].astype(np.int64) + sizes[1])
-    cuts = np.flatnonzero(np.diff((total - total[0]) // batch_bytes)) + 1
-    for start, stop in pairwise([0, *cuts.tolist(), messages.num_rows]):
+    starts = np.flatnonzero(np.diff((total - total[0]) // batch_bytes)) + 1
+    for start, stop in pairwise([0, *starts.tolist(), messages.num_rows]):
         yield messages.slice(start, stop - start).combine_chunks().to_batches()[0]
 
 
