@@ -14,7 +14,6 @@
     │   ├── TableHeld            a change that cannot be carried out faithfully
     │   ├── ExtractRefused       a range of which changes are missing
     │   ├── ForgetRefused        rows that would come back by themselves
-    │   ├── CutRefused           tables that are not at one position
     │   └── RebuildRefused       a table whose whole history is not available, or cannot be applied
     └── SetupError           a setting, a URI or an installation to be corrected
         ├── BadSettings          settings that contradict each other or the data
@@ -91,10 +90,6 @@ class MalformedData(InputError):
 
 class TableHeld(InputError):
     """A change that cannot be carried out faithfully keeps its table where it is."""
-
-
-class CutRefused(InputError):
-    """Tables are held, incomplete or behind, so no state of all tables at one position can be named."""
 
 
 class ExtractRefused(InputError):

@@ -20,7 +20,6 @@ from typing import Any, cast
 from cdc_assets.ddl import created
 from cdc_assets.errors import (
     BadSettings,
-    CutRefused,
     ExtractRefused,
     ForgetRefused,
     InputError,
@@ -39,7 +38,7 @@ from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import FOREVER, Tso
-from cdc_assets.operations.cuts import make_cut, remove_cut
+from cdc_assets.operations.cuts import CutRefused, make_cut, remove_cut
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.extract import extract
 from cdc_assets.operations.forget import forget
@@ -51,6 +50,7 @@ from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.replay import replay
 from cdc_assets.operations.status import unfinished_forgets
 from cdc_assets.operations.verify import VerifyOptions, verify
+from cdc_assets.pipeline.cuts import cuts_of
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import connect_dump
@@ -90,7 +90,7 @@ SEAMS = (
     "cdc_assets.lake.tables:Lake.repair",
     "cdc_assets.lake.tables:Lake.scan",
     "cdc_assets.lake.tables:Lake.keep_decision",
-    "cdc_assets.lake.tables:Lake.make_cut",
+    "cdc_assets.lake.cuts:LakePart.make_cut",
     "cdc_assets.lake.tables:Lake.purge",
     "cdc_assets.lake.maintenance:LakeMaintenance.carry_out",
     "cdc_assets.ledger:Ledger.remove_values",
@@ -397,7 +397,7 @@ class LakeOrders:
                 self.cuts[name] = self._mirror(self.version, made.at)
 
     def uncut(self) -> None:
-        self.cuts = {cut.name: self.cuts[cut.name] for cut in self.lake.cuts() if cut.name in self.cuts}
+        self.cuts = {cut.name: self.cuts[cut.name] for cut in cuts_of(self.lake).cuts() if cut.name in self.cuts}
         if self.cuts:
             name = self.random.choice(sorted(self.cuts))
             del self.cuts[name]
@@ -486,7 +486,9 @@ class LakeOrders:
             if change.key in keys and change.at <= (self.applied if until is None or not self.lands else until):
                 change.gone, change.aside, change.emptied = True, set(), True
         self.cuts = {
-            cut: rows for cut, rows in self.cuts.items() if cut in {lake_cut.name for lake_cut in self.lake.cuts()}
+            cut: rows
+            for cut, rows in self.cuts.items()
+            if cut in {lake_cut.name for lake_cut in cuts_of(self.lake).cuts()}
         }
         if until is not None:
             self.until[name] = {*keys, *self.until.get(name, (set(), 0))[0]}, until
@@ -626,7 +628,12 @@ class LakeOrders:
 
     def _check_cuts(self) -> None:
         tables = self.lake.state.tables()
-        taken = [(cut.name, cut_table) for cut in self.lake.cuts() for cut_table in cut.taken if cut.name in self.cuts]
+        taken = [
+            (cut.name, cut_table)
+            for cut in cuts_of(self.lake).cuts()
+            for cut_table in cut.taken
+            if cut.name in self.cuts
+        ]
         for name, cut_table in taken:
             if not cut_table.life.kind and cut_table.life.version == self.version:
                 cut = self.lake.state.catalog.load_table(tables[cut_table.life].identifier).scan(

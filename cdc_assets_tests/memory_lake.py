@@ -313,6 +313,9 @@ class MemoryLake:
     def remove_decision(self, decision: KeptDecision) -> None:
         self.decided = self.decided.changed([decision], withdrawn=True)
 
+    def part(self, feature: str) -> Any:
+        return self
+
     def held_back(self) -> frozenset[str]:
         return self.waiting
 

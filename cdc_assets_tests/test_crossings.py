@@ -44,7 +44,7 @@ FEATURES = {
     "cuts": Feature(
         r"LakeCut|[Cc]ut_?[Rr]equest|^Cut[A-Z]|^\w*Cuts$|^cuts$|TagTable|due_cut|finish_cuts|Cuttable",
         r"(^|/)cuts?(\.py|/)",
-        24,
+        15,
     ),
     "kinds": Feature(
         r"scd2|SCD2|history_kind|HISTORY_KINDS|HistoryRule|StateChange|keeps_states|ColumnLife|beside_mirror",

@@ -138,12 +138,11 @@ def explain(
     is still there and may have changes of the time asked for.
     """
     from cdc_assets.operations.explain import explain as run
-    from cdc_assets.operations.moments import parse_moment
+    from cdc_assets.operations.moments import position_of
     from cdc_assets.report.explanation import explanation_json, explanation_lines
 
     with opened("A row is of", given, is_there=True) as pipeline:
-        cuts = {cut.name: cut.at for cut in pipeline.lake.cuts()}
-        moments = (parse_moment(text, cuts) for text in (since, until) if text is not None)
+        moments = (position_of(pipeline, text) for text in (since, until) if text is not None)
         explanation = run(pipeline, pipeline.lake, table, key, *moments)
     if as_json:
         show_json(explanation_json(pipeline.settings.name, explanation))

@@ -208,7 +208,7 @@ def _figures(upkept: MaintenanceResult) -> dict[str, Any]:
         "idle": upkept.idle,
         "stages_removed": upkept.stages,
         "rebuild_tables_removed": upkept.aside,
-        "cuts_removed": upkept.cuts,
+        **{f"{what}_removed": names for what, names in upkept.removed.items()},
         **(upkept.landing.figures() if upkept.landing is not None else {}),
         **({"landing_due": asdict(upkept.landing_due)} if upkept.landing_due else {}),
     }
@@ -225,8 +225,9 @@ def _show(upkept: MaintenanceResult, dry_run: bool) -> None:
         click.echo(f"Nothing is due for {counted(upkept.idle, 'table')}.")
     if landing := upkept.landing or upkept.landing_due:
         click.echo(f"{landing}.")
-    if upkept.cuts:
-        click.echo(f"{counted(len(upkept.cuts), 'cut')} {'to remove' if dry_run else 'removed'}.")
+    for what, names in upkept.removed.items():
+        if names:
+            click.echo(f"{counted(len(names), what.removesuffix('s'))} {'to remove' if dry_run else 'removed'}.")
     for table in upkept.tables:
         if table.problem:
             click.echo(f"{table.before.table}: {table.problem}", err=True)

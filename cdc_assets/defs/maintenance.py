@@ -76,7 +76,7 @@ def _figures(upkept: MaintenanceResult) -> dict[str, Any]:
         "tables_idle": upkept.idle,
         "stages_removed": upkept.stages,
         "rebuild_tables_removed": upkept.aside,
-        "cuts_removed": len(upkept.cuts),
+        **{f"{what}_removed": len(names) for what, names in upkept.removed.items()},
         "orphan_files_removed": sum(table.orphans for table in upkept.tables),
         **(upkept.landing.figures() if upkept.landing is not None else {}),
         **({"landing_due": str(upkept.landing_due)} if upkept.landing_due else {}),

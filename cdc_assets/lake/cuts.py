@@ -7,7 +7,7 @@ that. A cut that is removed is withdrawn first, so that whoever comes next remov
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -50,20 +50,20 @@ _files: dict[str, Cut] = {}
 """What was read: a file never changes."""
 
 
-class LakeCuts:
-    """The cuts of one changefeed."""
+class LakePart:
+    """The cuts of one changefeed. Only what makes and removes them needs the `bench`."""
 
-    def __init__(self, state: LakeState) -> None:
-        self.state = state
-        own, settings = state.places.own, state.settings
+    def __init__(self, state: LakeState, bench: Workbench | None = None) -> None:
+        self.state, self._bench = state, bench
+        settings = state.settings
         place = location(settings.root, f"{state.changefeed}~cuts", None)  # no changefeed can be called so
-        identifier = (own.cuts, state.changefeed)
+        identifier = (state.places.own.of("cuts"), state.changefeed)
         self.table = GrowingTable(settings, identifier, _COLUMNS, _PART, "cdc.cuts.", place, state.lazy_catalog)
 
     # --- what there is ---
 
-    def read(self) -> tuple[Cut, ...]:
-        """Return the cuts that exist, by position."""
+    def cuts(self) -> tuple[Cut, ...]:
+        """Return the cuts that exist, by position. Starts no JVM."""
         look = self.table.look()
         files = [] if look is None else [named[0] for named in look.files.values()]
         for file in files:
@@ -72,7 +72,7 @@ class LakeCuts:
         return tuple(sorted((_files[file] for file in files), key=lambda cut: (cut.at, cut.name)))
 
     def tagged(self, name: str) -> dict[Life, tuple[int, Tso]]:
-        """Return the snapshots with the tag of a cut, each with how far it is applied."""
+        """Return the snapshots with the tag of a cut, each with how far it is applied. Starts no JVM."""
         tables = self.state.tables()
         return {
             life: (table.tags[name], self.state.label_of(table, table.tags[name]).progress.tso)
@@ -82,12 +82,16 @@ class LakeCuts:
 
     # --- making and removing ---
 
-    def make(self, request: CutRequest, tables: Iterable[CutTable]) -> Cut | None:
+    def make_cut(self, request: CutRequest, tables: Sequence[CutTable]) -> Cut | None:
         """Let a cut exist whose tables have their tags; None where it was withdrawn meanwhile.
 
-        Repeated, it does nothing. A crash in between leaves the request, by which the next run does the rest.
+        Those that are absent lose them. Repeated, it does nothing. A crash in between leaves the request, by which the
+        next run does the rest.
         """
+        assert self._bench is not None
         cut = Cut(request.name, request.at, iso_now(), tuple(tables))
+        for life in self.tagged(cut.name).keys() - {table.life for table in cut.taken}:
+            self._bench.untag(life, cut.name)
         if not self._has(cut.name):
             file = self.table.write(cut.name, [_rows(cut)])
             try:
@@ -105,20 +109,21 @@ class LakeCuts:
             self._unlist(cut.name)
             return None
         self.state.decisions.remove(request)
-        return next((listed_cut for listed_cut in self.read() if listed_cut.name == cut.name), None)
+        return next((listed_cut for listed_cut in self.cuts() if listed_cut.name == cut.name), None)
 
-    def remove(self, bench: Workbench, request: CutRequest) -> None:
+    def remove_cut(self, request: CutRequest) -> None:
         """Remove a cut, made or half made: from the list, then its tags. Repeated after a crash, it does the rest."""
+        assert self._bench is not None
         self.state.decisions.keep(replace(request, withdrawn=True))
         self._unlist(request.name)
         for life, table in self.state.tables().items():
             if request.name in table.tags:
-                bench.untag(life, request.name)
+                self._bench.untag(life, request.name)
         self._unlist(request.name)  # a run may have made it in between
         self.state.decisions.remove(request)
 
-    def sweep(self, before_ms: int) -> None:
-        """Expire older snapshots of the list, and remove older files that none refers to."""
+    def sweep_cuts(self, before_ms: int) -> None:
+        """Expire older snapshots of the list, and remove older files that none refers to. Starts no JVM."""
         if self.table.look() is not None:
             self.table.expire(before_ms)
             self.table.remove_unreferenced(before_ms)

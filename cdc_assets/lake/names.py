@@ -14,6 +14,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from cdc_assets.errors import TableHeld
+from cdc_assets.model.features import FEATURES
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 
@@ -42,10 +43,9 @@ class OwnNamespaces:
         """Where messages of topics are landed."""
         return f"{self.main}_landing"
 
-    @property
-    def cuts(self) -> str:
-        """Where the cuts of changefeeds are listed."""
-        return f"{self.main}_cuts"
+    def of(self, feature: str) -> str:
+        """Return where a feature has tables of its own."""
+        return f"{self.main}_{feature}"
 
     @property
     def aside(self) -> str:
@@ -146,7 +146,7 @@ class Places:
         namespace = self.home(name)[0]
         reserved = namespace.startswith(self.own.aside) and not self.namespace.startswith(self.own.aside)
         own = self.own
-        if reserved or namespace in (own.main, own.dropped, own.moving, own.landing, own.cuts):
+        if reserved or namespace in (own.main, own.dropped, own.moving, own.landing, *map(own.of, FEATURES)):
             raise TableHeld(
                 f"{life}: the namespace {namespace} is reserved for the lake itself. "
                 "Give the changefeed another namespace pattern (setting namespace), such as src_{schema}.",

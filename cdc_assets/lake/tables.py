@@ -15,8 +15,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cdc_assets.decoding.keyed_rows import RecordLookup, RecordReplay
 from cdc_assets.errors import TableMoved
@@ -32,8 +31,8 @@ from cdc_assets.lake.steps import carry_out, purge
 from cdc_assets.lake.tickets import held_back
 from cdc_assets.lake.windows import commit_window, repair_rows, replay_records, stage_windows, withdraw_window
 from cdc_assets.lake.workbench import Workbench, refuse_revised
-from cdc_assets.model.cuts import Cut, CutRequest, CutTable
 from cdc_assets.model.decisions import Decisions, KeptDecision, SnapshotPin
+from cdc_assets.model.features import module_of
 from cdc_assets.model.progress import AppliedState, Gap, Life
 from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.reports import StagedWindow, StepResult
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from cdc_assets.lake.cuts import LakeCuts
     from cdc_assets.lake.scan import TableScan
     from cdc_assets.settings.lake import LakeSettings
 
@@ -198,40 +196,9 @@ class Lake:
         """
         return purge(self.workbench, life)
 
-    # --- cuts ---
-
-    @cached_property
-    def _cuts(self) -> LakeCuts:
-        from cdc_assets.lake.cuts import LakeCuts  # it takes half a second, and most runs make none
-
-        return LakeCuts(self.state)
-
-    def cuts(self) -> tuple[Cut, ...]:
-        """Return the cuts that exist, by position. Starts no JVM."""
-        return self._cuts.read()
-
-    def tagged(self, name: str) -> Mapping[Life, tuple[int, Tso]]:
-        """Return the snapshots with the tag of a cut, each with how far it is applied. Starts no JVM."""
-        return self._cuts.tagged(name)
-
-    def make_cut(self, request: CutRequest, tables: Sequence[CutTable]) -> Cut | None:
-        """Let a cut exist whose tables have their tags; None where it was withdrawn meanwhile.
-
-        Those that are absent lose them.
-        """
-        for life in self.tagged(request.name).keys() - {
-            table.life for table in tables if table.snapshot_id is not None
-        }:
-            self.workbench.untag(life, request.name)
-        return self._cuts.make(request, tables)
-
-    def remove_cut(self, request: CutRequest) -> None:
-        """Remove a cut, made or half made: from the list, then its tags."""
-        self._cuts.remove(self.workbench, request)
-
-    def sweep_cuts(self, before_ms: int) -> None:
-        """Expire older snapshots of the list of cuts, and remove older files that none refers to. Starts no JVM."""
-        self._cuts.sweep(before_ms)
+    def part(self, feature: str) -> Any:
+        """Return what a feature needs of the lake beside this: `LakePart` of its module."""
+        return module_of("lake", feature).LakePart(self.state, self.workbench)
 
     # --- rows ---
 

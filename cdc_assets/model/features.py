@@ -8,8 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-RUN_FEATURES = ("cuts",)
-"""The features that have a part in each run: `RUN` in their module of `pipeline`."""
+FEATURES = ("cuts",)
+"""The features whose names the core has from here."""
 
 
 def module_of(layer: str, feature: str) -> ModuleType:

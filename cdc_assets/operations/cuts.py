@@ -6,10 +6,10 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cdc_assets.errors import BadSettings, CutRefused
+from cdc_assets.errors import BadSettings, InputError
 from cdc_assets.model.cuts import Cut, CutRequest, cut_requests
 from cdc_assets.model.tso import Tso, tso_time
-from cdc_assets.pipeline.cuts import cut_outcomes, plan_cut
+from cdc_assets.pipeline.cuts import cut_outcomes, cuts_of, plan_cut
 from cdc_assets.pipeline.outcome import NO_HOOKS, RunHooks
 from cdc_assets.planning.cuts import cut_members, due_position, expired_cuts
 
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from cdc_assets.operations.lake_pipeline import LakePipeline
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
+
+
+class CutRefused(InputError):
+    """Tables are held, incomplete or behind, so no state of all tables at one position can be named."""
+
 
 _ATTEMPTS = 4
 """How often a cut is decided anew that another run's window stepped across."""
@@ -37,7 +42,7 @@ def waiting_cut(pipeline: Pipeline) -> Tso | None:
     decided = next((request.at for request in requests if request.withdrawn or request.at <= fence), None)
     if decided is not None or settings.every_seconds is None or not wire.has_positions:
         return decided
-    made = [(cut.name, cut.at) for cut in pipeline.lake.cuts()]
+    made = [(cut.name, cut.at) for cut in cuts_of(pipeline.lake).cuts()]
     begun = (life.version for life in pipeline.lake.applied())
     return due_position(settings.every_seconds, fence, made, begun)
 
@@ -74,7 +79,7 @@ def make_cut(
             raise CutRefused(_refused(request, cut_plan.reason))
         pipeline.lake.keep_decision(request)
         outcome = pipeline.apply(run, partial(_through, request.at), hooks)
-        made = next((cut for cut in pipeline.lake.cuts() if cut.name == request.name), None)
+        made = next((cut for cut in cuts_of(pipeline.lake).cuts() if cut.name == request.name), None)
         if made is not None:
             return made
         left = next((it for it in cut_outcomes(outcome) if it.request.name == request.name), None)
@@ -93,7 +98,7 @@ def _same(pipeline: Pipeline, planned: Plan, request: CutRequest) -> Cut | None:
 
     Raises BadSettings where it has other tables: two cuts of one name would be two states.
     """
-    made = next((cut for cut in pipeline.lake.cuts() if cut.name == request.name), None)
+    made = next((cut for cut in cuts_of(pipeline.lake).cuts() if cut.name == request.name), None)
     if made is None:
         return None
     members = cut_members(planned.history, request.at).keys()
@@ -123,7 +128,7 @@ def _refuse_name(pipeline: Pipeline, name: str) -> None:
             '"main", and nothing that begins with "cut-": so are those called that nobody named.'
         )
     requests = cut_requests(pipeline.lake.decisions())
-    known = [*(cut.name for cut in pipeline.lake.cuts()), *(request.name for request in requests)]
+    known = [*(cut.name for cut in cuts_of(pipeline.lake).cuts()), *(request.name for request in requests)]
     if name in known:
         raise BadSettings(
             f"there is a cut {name} already; known are {', '.join(known)}. Choose another name, or remove that one "
@@ -136,27 +141,27 @@ def _refuse_name(pipeline: Pipeline, name: str) -> None:
 
 def remove_cut(pipeline: Pipeline, name: str) -> CutRequest:
     """Remove a cut with its tags; raises BadSettings for a name that no cut has."""
-    known = {cut.name: CutRequest(cut.name, cut.at) for cut in pipeline.lake.cuts()}
+    known = {cut.name: CutRequest(cut.name, cut.at) for cut in cuts_of(pipeline.lake).cuts()}
     known |= {request.name: request for request in cut_requests(pipeline.lake.decisions())}
     if name not in known:
         raise BadSettings(f"there is no cut {name}; known are {', '.join(sorted(known)) or 'none'}.")
-    pipeline.lake.remove_cut(known[name])
+    cuts_of(pipeline.lake).remove_cut(known[name])
     return known[name]
 
 
-def expire_cuts(pipeline: LakePipeline, now_ms: int, dry: bool = False) -> tuple[str, ...]:
+def expire(pipeline: LakePipeline, now_ms: int, dry: bool = False) -> tuple[str, ...]:
     """Remove the cuts beyond those that are kept, and half-removed ones; return their names.
 
     `now_ms` is the present, ms since 1970. With `dry` nothing is removed.
     """
     lake, settings = pipeline.lake, pipeline.settings
     every = settings.cuts.every_seconds
-    old = expired_cuts(lake.cuts(), settings.cuts.keep if every is not None else None)
+    old = expired_cuts(cuts_of(lake).cuts(), settings.cuts.keep if every is not None else None)
     due = {cut_request.name: cut_request for cut_request in cut_requests(lake.decisions()) if cut_request.withdrawn}
     due |= {cut.name: CutRequest(cut.name, cut.at) for cut in old}
     if not dry:
         for request in due.values():
-            lake.remove_cut(request)
+            cuts_of(lake).remove_cut(request)
         days = max(settings.maintenance.snapshot_days, settings.maintenance.orphan_days)
-        lake.sweep_cuts(now_ms - int(days * _DAY_MS))
+        cuts_of(lake).sweep_cuts(now_ms - int(days * _DAY_MS))
     return tuple(due)

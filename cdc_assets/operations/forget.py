@@ -65,6 +65,7 @@ from cdc_assets.operations.key_bytes import key_bytes
 from cdc_assets.operations.keys import keyed_alike, record_has_key
 from cdc_assets.operations.named import is_called
 from cdc_assets.operations.tickets import Tickets, kept_alive, note
+from cdc_assets.pipeline.cuts import cuts_of
 from cdc_assets.pipeline.pipeline import looking_again
 from cdc_assets.pipeline.replay import Reading, Replay
 
@@ -260,7 +261,7 @@ class _ForgetRun:
         """Remove the cuts and tags whose snapshots of a table have rows of the keys, and return their names."""
         tagged = bool(self.remove_cuts and self.pipeline.lake.applied()[life].tags)
         names = self.lake.search(life, wanted).tags if tagged else ()
-        cuts = {cut.name for cut in self.pipeline.lake.cuts()} if names else set()
+        cuts = {cut.name for cut in cuts_of(self.pipeline.lake).cuts()} if names else set()
         cuts |= {request.name for request in cut_requests(self.pipeline.lake.decisions())} if names else set()
         if names:
             own = next(ticket for ticket in self.lake.tickets() if ticket.token == self.ticket.token)
@@ -274,7 +275,7 @@ class _ForgetRun:
 
     def removed_with(self, cuts: Collection[str]) -> tuple[str, ...]:
         """Return cuts that were removed, and those that former runs removed: they are not there any more."""
-        there = {cut.name for cut in self.pipeline.lake.cuts()} if self.removed_before else set()
+        there = {cut.name for cut in cuts_of(self.pipeline.lake).cuts()} if self.removed_before else set()
         if self.removed_before:
             there |= {tag for state in self.pipeline.lake.applied().values() for tag in state.tags}
         return tuple(sorted({*cuts, *(self.removed_before - there)}))

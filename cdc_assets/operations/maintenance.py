@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings, Retryable
@@ -12,9 +12,9 @@ from cdc_assets.lake.chores import Chores, TableFacts, chores, expirable, is_ove
 from cdc_assets.lake.tickets import REBUILD, LakeTickets
 from cdc_assets.landing.maintenance import LandingDue, LandingLimits, LandingUpkeep, landing_due, maintain_landing
 from cdc_assets.landing.retention import Retention
+from cdc_assets.model.features import FEATURES, module_of
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
-from cdc_assets.operations.cuts import expire_cuts
 from cdc_assets.operations.landing_needs import landing_needs
 from cdc_assets.operations.named import is_called
 from cdc_assets.planning.plan import open_exchanges
@@ -74,7 +74,7 @@ class MaintenanceResult:
     """A run of maintenance: tables for which something was due, how many others, and the leftovers of dead runs.
 
     `landing` is what was done for the landing of a feed of topics, `landing_due` what a dry run found due for it.
-    `cuts` are those that were removed.
+    `removed` are the names of what features let go, by what they are: `cuts`.
     """
 
     tables: tuple[TableMaintenance, ...]
@@ -83,7 +83,7 @@ class MaintenanceResult:
     aside: int = 0
     landing: LandingUpkeep | None = None
     landing_due: LandingDue | None = None
-    cuts: tuple[str, ...] = ()
+    removed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -93,7 +93,7 @@ class MaintenanceResult:
     @property
     def is_idle(self) -> bool:
         """Return whether nothing was due, neither for a table nor for a landing, in a dry run."""
-        return not self.tables and not self.landing_due and not self.cuts
+        return not self.tables and not self.landing_due and not any(self.removed.values())
 
 
 def maintain(
@@ -114,7 +114,9 @@ def maintain(
     _, planned = pipeline.planner.plan()
     applied, keeper = pipeline.lake.applied(), LakeMaintenance(pipeline.lake, pipeline.settings.maintenance)
     exchanges = open_exchanges(planned, applied)
-    cuts = () if tables else expire_cuts(pipeline, now_ms, dry)
+    removed = dict[str, tuple[str, ...]]()
+    for feature in FEATURES:
+        removed[feature] = () if tables else module_of("operations", feature).expire(pipeline, now_ms, dry)
     names = {life: state.name for life, state in applied.items()}
     known = keeper.facts(exchanges)
     chosen = [facts for facts in known if not tables or any(is_called(text, _names(facts, names)) for text in tables)]
@@ -138,7 +140,7 @@ def maintain(
     done_tables = tuple(
         replace(table_result, after=after.get(table_result.before.table, table_result.before)) for table_result in done
     )
-    result = MaintenanceResult(done_tables, len(chosen) - len(done_tables), *swept, cuts=cuts)
+    result = MaintenanceResult(done_tables, len(chosen) - len(done_tables), *swept, removed=removed)
     return result if tables else _with_landing(result, pipeline, planned, now_ms, dry)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.times import parse_iso_time
 from cdc_assets.model.tso import Tso, last_tso
+from cdc_assets.pipeline.cuts import moments
 
 if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
@@ -19,7 +20,7 @@ _LAST: Tso = (1 << 63) - 1
 
 def position_of(pipeline: Pipeline, text: str) -> Tso:
     """Return the position that a text means, which may be a cut of the changefeed. Raises BadSettings."""
-    return parse_moment(text, {cut.name: cut.at for cut in pipeline.lake.cuts()})
+    return parse_moment(text, moments(pipeline.lake))
 
 
 def parse_moment(text: str, cuts: Mapping[str, Tso]) -> Tso:

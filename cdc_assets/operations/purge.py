@@ -13,6 +13,7 @@ from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, tso_time, wall_clock_ms
 from cdc_assets.operations.named import is_called
+from cdc_assets.pipeline.cuts import cuts_of
 from cdc_assets.planning.plan import open_exchanges
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def purge(
     if unknown := [text for text in tables if not any(is_called(text, (life, *names[life])) for life in dropped)]:
         raise BadSettings(f"{min(unknown)} is not a dropped table of the lake; those are: {_listed(dropped)}.")
     needed, waiting = open_exchanges(planned, planned.applied), pipeline.lake.quarantined_counts()
-    cuts = {cut_table.life: cut.name for cut in pipeline.lake.cuts() for cut_table in cut.taken}
+    cuts = {cut_table.life: cut.name for cut in cuts_of(pipeline.lake).cuts() for cut_table in cut.taken}
     results = [
         PurgeResult(life, names[life][-1], state.progress.tso, _need(planned, life, needed, waiting, cuts.get(life)))
         for life, state in sorted(dropped.items())

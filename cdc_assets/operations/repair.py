@@ -23,7 +23,6 @@ from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.own_columns import CHANGE_TYPE
 from cdc_assets.errors import TableHeld
 from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Op
-from cdc_assets.model.cuts import Cut
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.steps import ApplyRows
@@ -53,9 +52,6 @@ REPAIR, REBUILD = "repair", "rebuild"
 
 class RepairableLake(ScannedLake, Protocol):
     """A lake whose tables can be given the source's rows."""
-
-    def cuts(self) -> tuple[Cut, ...]:
-        """Return the cuts that exist, by position."""
 
     def pinned(self, life: Life, snapshot_id: int) -> AbstractContextManager[None]:
         """Keep a snapshot from expiring while it is read."""

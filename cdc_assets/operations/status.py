@@ -231,11 +231,11 @@ def lake_cuts(lake: LakeSettings) -> dict[str, tuple[Cut, ...]]:
 
 def cuts_of(state: LakeState) -> tuple[Cut, ...]:
     """Return the cuts of a changefeed, by position."""
-    if (state.places.own.cuts, state.changefeed) not in state.listed():
+    if (state.places.own.of("cuts"), state.changefeed) not in state.listed():
         return ()  # reading further would import what reads Parquet
-    from cdc_assets.lake.cuts import LakeCuts
+    from cdc_assets.lake.cuts import LakePart
 
-    return LakeCuts(state).read()
+    return LakePart(state).cuts()
 
 
 def lake_warnings(lake: LakeSettings) -> dict[str, tuple[FindingGroup, ...]]:

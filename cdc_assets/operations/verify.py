@@ -48,6 +48,7 @@ from cdc_assets.operations.repair import RepairableLake, UnequalRows, repair
 from cdc_assets.operations.requests import VerifyRequest
 from cdc_assets.operations.row_choice import EVERY_ROW, RowChoice, parse_choice
 from cdc_assets.operations.row_readers import LakeReader, RowRate, SourceReader
+from cdc_assets.pipeline.cuts import cuts_of
 from cdc_assets.pipeline.exactness import deficits_at
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.forgotten import UnknownKeys, digests_of, forgotten_of
@@ -199,7 +200,7 @@ class _Proof:
         self.dump = self.source.dump()
         self.at = self.dump.at
         if self.cut is None:
-            self.cut = next((cut for cut in self.lake.cuts() if cut.at == self.at), None)
+            self.cut = next((cut for cut in cuts_of(self.pipeline.lake).cuts() if cut.at == self.at), None)
         elif not self.dump.present and self.cut.at != self.at:
             raise BadSettings(
                 f"{self.dump.uri} is as of {self.at}, and the cut {self.cut.name} is as of {self.cut.at}. Give a dump "
@@ -228,7 +229,10 @@ class _Proof:
 
     def _named_cut(self) -> Cut | None:
         """Return the cut that is asked for, None if none is."""
-        options, cuts = self.options, {cut.name: cut for cut in self.lake.cuts()} if self.options.cut else {}
+        options, cuts = (
+            self.options,
+            {cut.name: cut for cut in cuts_of(self.pipeline.lake).cuts()} if self.options.cut else {},
+        )
         if not options.cut:
             return None
         if options.cut not in cuts:

@@ -12,19 +12,17 @@ from cdc_assets.model.decisions import Decisions
 from cdc_assets.model.progress import AppliedState, Life, State
 from cdc_assets.model.times import iso_now
 from cdc_assets.model.tso import Tso
-from cdc_assets.pipeline.exactness import RecordsAside, deficits_at
+from cdc_assets.pipeline.exactness import deficits_at
 from cdc_assets.pipeline.features import RunBegin, RunFeature
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
+from cdc_assets.pipeline.pipeline import PipelineLake
 from cdc_assets.planning.cuts import blocks, cut_members, cut_position, cut_tables, due_position
 from cdc_assets.planning.plan import Plan
 from cdc_assets.settings.config import ChangefeedSettings
 
 
-class Cuttable(RecordsAside, Protocol):
-    """A lake in which cuts are made."""
-
-    def decisions(self) -> Decisions:
-        """What people have decided about its tables, cuts among it."""
+class LakeCuts(Protocol):
+    """The cuts of a lake."""
 
     def cuts(self) -> Sequence[Cut]:
         """The cuts that exist, by position."""
@@ -41,9 +39,23 @@ class Cuttable(RecordsAside, Protocol):
     def remove_cut(self, request: CutRequest) -> None:
         """Remove a cut, made or half made: from the list, then its tags."""
 
+    def sweep_cuts(self, before_ms: int) -> None:
+        """Remove what the list of cuts has left from before a time, ms since 1970."""
+
+
+def cuts_of(lake: PipelineLake) -> LakeCuts:
+    """Return the cuts of a lake."""
+    part: LakeCuts = lake.part("cuts")
+    return part
+
+
+def moments(lake: PipelineLake) -> dict[str, Tso]:
+    """Return the positions of a lake's cuts, by name."""
+    return {cut.name: cut.at for cut in cuts_of(lake).cuts()}
+
 
 def plan_cut(
-    lake: Cuttable,
+    lake: PipelineLake,
     planned: Plan,
     name: str = "",
     who: str = "",
@@ -56,7 +68,7 @@ def plan_cut(
     One that is to be `whole` is not possible where a table is not exactly its source.
     """
     applied, checkpoint = planned.applied, planned.checkpoint
-    earlier = [*(cut.at for cut in lake.cuts()), *(cut.at for cut in cut_requests(lake.decisions()))]
+    earlier = [*moments(lake).values(), *(cut.at for cut in cut_requests(lake.decisions()))]
     at = cut_position(applied, checkpoint, (position for position in earlier if position <= checkpoint), wanted)
     now = iso_now()
     request = CutRequest(name or f"{UNNAMED}{at}", at, who, now, whole=whole)
@@ -70,12 +82,12 @@ def _waypoints(decided: Decisions, wire: Wire) -> Sequence[CutRequest]:
     return [request for request in cut_requests(decided) if wire.has_positions and not request.withdrawn]
 
 
-def _begin(lake: Cuttable, changefeed: ChangefeedSettings, planned: Plan) -> RunBegin:
+def _begin(lake: PipelineLake, changefeed: ChangefeedSettings, planned: Plan) -> RunBegin:
     """Decide the regular cut that is due by the settings."""
     settings = changefeed.cuts
     if settings.every_seconds is None or not changefeed.source_options.wire.has_positions:
         return RunBegin()
-    made = [(cut.name, cut.at) for cut in lake.cuts()] + [(cut.name, cut.at) for cut in cut_requests(lake.decisions())]
+    made = [*moments(lake).items(), *((cut.name, cut.at) for cut in cut_requests(lake.decisions()))]
     begun = (life.version for life in (*planned.history.lives, *planned.applied))
     wanted = due_position(settings.every_seconds, planned.checkpoint, made, begun)
     if wanted is None:
@@ -85,7 +97,7 @@ def _begin(lake: Cuttable, changefeed: ChangefeedSettings, planned: Plan) -> Run
 
 
 def _finish(
-    lake: Cuttable, planned: Plan, applied: Mapping[Life, AppliedState], tables: Iterable[TableOutcome]
+    lake: PipelineLake, planned: Plan, applied: Mapping[Life, AppliedState], tables: Iterable[TableOutcome]
 ) -> tuple[CutOutcome, ...]:
     """Make the decided cuts that can be made, and withdraw those that never will; the others wait for the next run.
 
@@ -95,14 +107,14 @@ def _finish(
     outcomes = tuple(tables)
     for request in cut_requests(lake.decisions()):
         if request.withdrawn:
-            lake.remove_cut(request)
+            cuts_of(lake).remove_cut(request)
         elif request.at <= planned.checkpoint:
             cut_outcomes.append(_finished(lake, request, planned, applied, outcomes))
     return tuple(cut_outcomes)
 
 
 def _finished(
-    lake: Cuttable,
+    lake: PipelineLake,
     request: CutRequest,
     planned: Plan,
     applied: Mapping[Life, AppliedState],
@@ -113,15 +125,15 @@ def _finished(
         for table in tables
         if table.state is State.HELD and table.stopped_at is not None and table.stopped_at <= request.at
     }
-    tagged, members = lake.tagged(request.name), cut_members(planned.history, request.at)
+    tagged, members = cuts_of(lake).tagged(request.name), cut_members(planned.history, request.at)
     planned = replace(planned, applied=applied)
     lacks = {life: deficits_at(lake, planned, life, request.at, stopped) for life in members}
     blocked = blocks(request, planned, applied, lacks, tagged)
     if not blocked:
-        return CutOutcome(request, lake.make_cut(request, cut_tables(request, planned, tagged, lacks)))
+        return CutOutcome(request, cuts_of(lake).make_cut(request, cut_tables(request, planned, tagged, lacks)))
     outcome = CutOutcome(request, None, blocked)
     if outcome.is_withdrawn:
-        lake.remove_cut(request)
+        cuts_of(lake).remove_cut(request)
     return outcome
 
 

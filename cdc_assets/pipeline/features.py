@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdc_assets.formats import Wire
 from cdc_assets.model.decisions import Decisions, KeptDecision
-from cdc_assets.model.features import RUN_FEATURES, module_of
+from cdc_assets.model.features import FEATURES, module_of
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.steps import Waypoint
 
@@ -28,7 +28,7 @@ class RunBegin:
 
 @dataclass(frozen=True, slots=True)
 class RunFeature:
-    """What a feature does in a run; each begins with the lake, which has what the feature needs of one.
+    """What a feature does in a run: `RUN` in its module of this folder. Each function gets the lake of the run.
 
     Attributes:
         waypoints: The positions at which it adds steps, by people's decisions.
@@ -44,4 +44,4 @@ class RunFeature:
 
 def run_features() -> tuple[RunFeature, ...]:
     """Return what features do in a run."""
-    return tuple(module_of("pipeline", name).RUN for name in RUN_FEATURES)
+    return tuple(module_of("pipeline", name).RUN for name in FEATURES)

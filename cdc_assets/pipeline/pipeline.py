@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cdc_assets.decoding.window import concerning_table, look_beside, merge_reports, rejected
 from cdc_assets.errors import (
@@ -57,7 +57,7 @@ from cdc_assets.model.steps import (
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.window_metrics import WindowMetrics, measure_window
 from cdc_assets.pipeline.completeness import Markable, contradicted, mark, mark_before
-from cdc_assets.pipeline.cuts import Cuttable
+from cdc_assets.pipeline.exactness import RecordsAside
 from cdc_assets.pipeline.journal import Journal
 from cdc_assets.pipeline.outcome import NO_HOOKS, Outcome, RunHooks, TableRun, begun, standing
 from cdc_assets.pipeline.planner import AS_IT_STANDS, KnownLake, Planner, PlanRequest
@@ -77,7 +77,7 @@ REPLANS = 5
 """How often a run plans again after another writer moved a table or the lake failed, before it stops that table."""
 
 
-class PipelineLake(KnownLake, Markable, Cuttable, Protocol):
+class PipelineLake(KnownLake, Markable, RecordsAside, Protocol):
     """The lake as the pipeline uses it. Every run or commit is atomic and carries its progress."""
 
     def run(self, step: Step) -> StepResult:
@@ -126,6 +126,9 @@ class PipelineLake(KnownLake, Markable, Cuttable, Protocol):
 
         Only those are wanted that have these numbers; others may come.
         """
+
+    def part(self, feature: str) -> Any:
+        """What a feature needs of the lake beside this."""
 
     def close(self) -> None:
         """Close what was opened."""

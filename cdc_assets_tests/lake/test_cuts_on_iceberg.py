@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.errors import BadSettings, CutRefused, TableMoved
+from cdc_assets.errors import BadSettings, TableMoved
 from cdc_assets.lake import Lake
-from cdc_assets.lake.cuts import LakeCuts
+from cdc_assets.lake.cuts import LakePart
 from cdc_assets.lake.lake_table import snapshot_below
 from cdc_assets.lake.maintenance import LakeMaintenance
 from cdc_assets.lake.swap import Rebuilds
@@ -22,13 +22,13 @@ from cdc_assets.model.cuts import CutRequest, TagTable, cut_requests
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.as_of import AsOfTable, PastState, as_of
-from cdc_assets.operations.cuts import make_cut, remove_cut
+from cdc_assets.operations.cuts import CutRefused, make_cut, remove_cut
 from cdc_assets.operations.extract import extract
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
 from cdc_assets.operations.opening import ledger_url
 from cdc_assets.operations.rebuild import rebuild
-from cdc_assets.pipeline.cuts import cut_outcomes
+from cdc_assets.pipeline.cuts import cut_outcomes, cuts_of
 from cdc_assets_tests.kills import Killed, Trap, trapped
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.operations.test_maintenance import EAGER, later_ms
@@ -44,9 +44,9 @@ SEAMS = (
     "cdc_assets.lake.decisions:DecisionStore.remove",
     "cdc_assets.lake.tables:Lake.run",
     "cdc_assets.lake.tables:Lake.commit",
-    "cdc_assets.lake.tables:Lake.make_cut",
-    "cdc_assets.lake.tables:Lake.remove_cut",
-    "cdc_assets.lake.cuts:LakeCuts._unlist",
+    "cdc_assets.lake.cuts:LakePart.make_cut",
+    "cdc_assets.lake.cuts:LakePart.remove_cut",
+    "cdc_assets.lake.cuts:LakePart._unlist",
     "cdc_assets.lake.growing:GrowingTable.write",
     "cdc_assets.lake.growing:GrowingTable.append",
     "cdc_assets.lake.growing:GrowingTable.replace",
@@ -113,7 +113,7 @@ def test_so_many_cuts_cost_as_many_snapshots_a_table_whatever_is_applied_between
         made.append(make_cut(shop.pipeline()).name)
     before = {name: shop.at(name) for name in made}
     assert maintain(shop.pipeline(), later_ms()).complete
-    assert [cut.name for cut in shop.lake.cuts()] == made[1:]
+    assert [cut.name for cut in cuts_of(shop.lake).cuts()] == made[1:]
     file = shop.lake.state.file(shop.lake.state.named(ORDERS).metadata_location)
     tagged = set(file.tags.values())
     assert len(tagged) == keep
@@ -152,7 +152,7 @@ def test_a_run_that_is_stopped_at_a_seam_of_a_cut_leaves_what_the_next_one_finis
         killed.add(trap.killed)
         shop.pipeline().apply()
         assert cut_requests(shop.lake.decisions()) == (), trap.killed
-        names = [cut.name for cut in shop.lake.cuts()]
+        names = [cut.name for cut in cuts_of(shop.lake).cuts()]
         if f"n{number}" in names:
             assert (20 * number, "more") in shop.at(f"n{number}"), trap.killed
             assert shop.at(f"n{number}", ITEMS) == [(1, "one")]
@@ -175,13 +175,13 @@ def test_a_removal_that_is_stopped_at_a_seam_is_finished_by_the_next_run(shop: S
         shop.pipeline().apply()
         tags = {tag for table in shop.lake.state.tables().values() for tag in table.tags}
         assert cut_requests(shop.lake.decisions()) == ()
-        assert tags == {cut.name for cut in shop.lake.cuts()}, trap.killed
-        if shop.lake.cuts():
+        assert tags == {cut.name for cut in cuts_of(shop.lake).cuts()}, trap.killed
+        if cuts_of(shop.lake).cuts():
             assert trap.killed.startswith(
-                ("before Lake.remove_cut", "before DecisionStore.keep")
+                ("before LakePart.remove_cut", "before DecisionStore.keep")
             )  # nothing is decided yet
             remove_cut(shop.pipeline(), f"n{number}")
-    assert {"before Workbench.untag", "after LakeCuts._unlist"} <= {seam.partition(" of ")[0] for seam in killed}
+    assert {"before Workbench.untag", "after LakePart._unlist"} <= {seam.partition(" of ")[0] for seam in killed}
 
 
 def test_two_runs_that_make_the_same_cut_make_it_once(
@@ -189,18 +189,18 @@ def test_two_runs_that_make_the_same_cut_make_it_once(
 ) -> None:
     shop.pipeline().apply()
     shop.add(FIRST + 15, FIRST + 20)
-    other, original, done = open_lake(), LakeCuts.make, list[str]()
+    other, original, done = open_lake(), LakePart.make_cut, list[str]()
 
-    def overtaken(self: LakeCuts, request: CutRequest, tables: Any) -> Any:
+    def overtaken(self: LakePart, request: CutRequest, tables: Any) -> Any:
         if not done:
             done.append(request.name)
             shop.pipeline(other).apply()
         return original(self, request, tables)
 
-    monkeypatch.setattr(LakeCuts, "make", overtaken)
+    monkeypatch.setattr(LakePart, "make_cut", overtaken)
     made = make_cut(shop.pipeline(), "once")
-    assert [cut.name for cut in shop.lake.cuts()] == ["once"]
-    assert made == shop.lake.cuts()[0]
+    assert [cut.name for cut in cuts_of(shop.lake).cuts()] == ["once"]
+    assert made == cuts_of(shop.lake).cuts()[0]
     assert shop.lake.state.catalog.load_table(("_cdc_cuts", "default")).scan().to_arrow().num_rows == 2
 
 
@@ -208,17 +208,17 @@ def test_a_cut_that_is_withdrawn_while_it_is_made_does_not_exist(
     shop: Shop, open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.pipeline().apply()
-    other, original = open_lake(), LakeCuts.make
+    other, original = open_lake(), LakePart.make_cut
 
-    def overtaken(self: LakeCuts, request: CutRequest, tables: Any) -> Any:
+    def overtaken(self: LakePart, request: CutRequest, tables: Any) -> Any:
         other.applied()
-        other.remove_cut(request)
+        cuts_of(other).remove_cut(request)
         return original(self, request, tables)
 
-    monkeypatch.setattr(LakeCuts, "make", overtaken)
+    monkeypatch.setattr(LakePart, "make_cut", overtaken)
     with pytest.raises(CutRefused):
         make_cut(shop.pipeline(), "gone")
-    assert shop.lake.cuts() == ()
+    assert cuts_of(shop.lake).cuts() == ()
     assert not any(table.tags for table in shop.lake.state.tables().values())
 
 
@@ -241,7 +241,7 @@ def test_a_cut_outlives_a_rename_a_drop_and_a_rebuild_of_its_tables(shop: Shop) 
     shop.publish(FIRST + 80)
     shop.pipeline().apply()
     assert shop.at("before") == rows
-    assert {cut_table.name for cut_table in shop.lake.cuts()[0].taken} == {ORDERS, ITEMS}
+    assert {cut_table.name for cut_table in cuts_of(shop.lake).cuts()[0].taken} == {ORDERS, ITEMS}
 
 
 def test_a_rebuild_that_swaps_a_table_across_a_decided_cut_withdraws_it(shop: Shop) -> None:
@@ -252,7 +252,7 @@ def test_a_rebuild_that_swaps_a_table_across_a_decided_cut_withdraws_it(shop: Sh
     (outcome,) = cut_outcomes(shop.pipeline().apply())
     assert outcome.is_withdrawn
     assert "shop.orders: it is applied through" in outcome.reason
-    assert (shop.lake.cuts(), cut_requests(shop.lake.decisions())) == ((), ())
+    assert (cuts_of(shop.lake).cuts(), cut_requests(shop.lake.decisions())) == ((), ())
 
 
 def test_a_tag_is_not_put_on_a_table_that_has_moved_on(shop: Shop, open_lake: Callable[..., Lake]) -> None:

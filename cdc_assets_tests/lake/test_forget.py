@@ -42,6 +42,7 @@ from cdc_assets.operations.forget import forget
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
 from cdc_assets.operations.status import unfinished_forgets
+from cdc_assets.pipeline.cuts import cuts_of
 from cdc_assets_tests.canaries import leaks
 from cdc_assets_tests.forget_orders import FORGET_SEAMS, LakeOrders, LakeTopicOrders
 from cdc_assets_tests.kills import Killed, Trap, trapped
@@ -188,7 +189,7 @@ def test_no_byte_of_forgotten_rows_is_left_and_all_others_are_as_they_were_howev
     assert {life: state.progress for life, state in shop.lake.applied().items()} == progress
     assert (report.complete, unfinished_forgets(shop.lake.state)) == (True, {})
     assert [table.tags for table in shop.lake.state.tables().values()] == [{}] * 3
-    assert shop.lake.cuts() == ()
+    assert cuts_of(shop.lake).cuts() == ()
     assert [entry.action for entry in shop.ledger.journal("default")][-1] == "forget"
     again = shop.forget(3, 7, 9)
     assert (again.complete, sum(removal.files_rewritten + removal.snapshots_expired for removal in again.removed)) == (
@@ -226,7 +227,7 @@ def test_cuts_that_have_a_row_keep_it_until_a_person_lets_them_go_and_others_sta
     assert list(unfinished_forgets(shop.lake.state)) == [f"shop.t@{FIRST}"]
     report = shop.forget(2)
     assert (report.complete, report.cuts, shop.left(2)) == (True, ("with",), [])
-    assert ([cut.name for cut in shop.lake.cuts()], shop.contents("without")) == (["without"], rows["without"])
+    assert ([cut.name for cut in cuts_of(shop.lake).cuts()], shop.contents("without")) == (["without"], rows["without"])
     assert unfinished_forgets(shop.lake.state) == {}
 
 

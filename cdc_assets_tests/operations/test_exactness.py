@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import pytest
 
-from cdc_assets.errors import CutRefused
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import REPAIR, REPLAY, LakeTable
 from cdc_assets.lake.metadata_file import MetadataFile, Snapshot
@@ -23,7 +22,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.operations import as_of as reading
 from cdc_assets.operations.as_of import AsOfTable
 from cdc_assets.operations.complete import accept_incomplete
-from cdc_assets.operations.cuts import make_cut
+from cdc_assets.operations.cuts import CutRefused, make_cut
 from cdc_assets.operations.extract import extract
 from cdc_assets.pipeline.exactness import deficits_at
 from cdc_assets.pipeline.pipeline import Pipeline

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from cdc_assets.errors import BadSettings, CutRefused
+from cdc_assets.errors import BadSettings
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.cuts import CutRequest, TagTable, cut_requests
 from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso, last_tso
-from cdc_assets.operations.cuts import expire_cuts, make_cut, remove_cut, waiting_cut
+from cdc_assets.operations.cuts import CutRefused, expire, make_cut, remove_cut, waiting_cut
 from cdc_assets.operations.purge import purge
 from cdc_assets.pipeline.cuts import cut_outcomes
 from cdc_assets.pipeline.outcome import Outcome
@@ -400,9 +400,9 @@ def test_the_newest_cuts_are_kept_and_all_with_a_name(tmp_path: Path) -> None:
         daily(shop, (FIRST >> 18) + minute * 60_000)
     made = [cut.name for cut in shop.lake.cuts()]
     assert len(made) >= 5
-    due = expire_cuts(shop.pipeline, 0, dry=True)  # type: ignore[arg-type]
+    due = expire(shop.pipeline, 0, dry=True)  # type: ignore[arg-type]
     assert [cut.name for cut in shop.lake.cuts()] == made
-    assert expire_cuts(shop.pipeline, 0) == due  # type: ignore[arg-type]
+    assert expire(shop.pipeline, 0) == due  # type: ignore[arg-type]
     left = [cut.name for cut in shop.lake.cuts()]
     assert [*due, *left] == [*due, "report", *made[-2:]]
     assert set(due) | set(left) == set(made)

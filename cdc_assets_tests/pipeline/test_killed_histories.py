@@ -12,7 +12,7 @@ import pytest
 
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.cuts import cut_requests
-from cdc_assets.operations.cuts import expire_cuts, make_cut
+from cdc_assets.operations.cuts import expire, make_cut
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.kills import Killed, Trap, trapped
@@ -58,7 +58,7 @@ class Story:
             self.pipeline(**BOTH).apply,
             self.pipeline(**regular).apply,
             self.pipeline(**regular).apply,
-            lambda: expire_cuts(cast("LakePipeline", self.pipeline(**regular)), 0),
+            lambda: expire(cast("LakePipeline", self.pipeline(**regular)), 0),
         ]
 
     def cut(self) -> None:
