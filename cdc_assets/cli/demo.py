@@ -270,9 +270,16 @@ def _show_rows(lake: LakeSettings) -> None:
 
 def run_ui(directory: str, port: int, file: Path | None) -> int:
     """Run `dagster dev` on the demo, or on a settings file with Dagster's home beside it, until Ctrl-C."""
-    from cdc_assets.defs.development import add_first_partitions, dagster_dev, prepare_home
-
     _end_as_by_ctrl_c()
+    try:
+        return _serve(directory, port, file)
+    except KeyboardInterrupt:
+        click.echo("Dagster has ended; its runs and partitions stay.", err=True)
+        return 0
+
+
+def _serve(directory: str, port: int, file: Path | None) -> int:
+    """Run `dagster dev` until it ends; return its exit code."""
     if file is not None:
         home = Path(os.environ.get("DAGSTER_HOME") or file.parent / ".dagster").resolve()
         variables = {"CDC_ASSETS_CONFIG": str(file), "DAGSTER_HOME": str(home), "DAGSTER_DISABLE_TELEMETRY": "yes"}
@@ -283,10 +290,9 @@ def run_ui(directory: str, port: int, file: Path | None) -> int:
         file, home, environment = demo.settings_file, demo.home, demo.environment()
     settings = load(file)
     ready_jars(settings.needed_lake().extras)
+    click.echo(f"Dagster starts at http://127.0.0.1:{port}, its runs and partitions in {home} (Ctrl-C ends it)")
+    from cdc_assets.defs.development import add_first_partitions, dagster_dev, prepare_home
+
     add_first_partitions(settings, prepare_home(home), partial(click.echo, err=True))
-    click.echo(f"Dagster at http://127.0.0.1:{port}, its runs and partitions in {home} (Ctrl-C ends it)")
-    try:
-        with dagster_dev(settings, environment, port) as process:
-            return process.wait()
-    except KeyboardInterrupt:
-        return 0
+    with dagster_dev(settings, environment, port) as process:
+        return process.wait()

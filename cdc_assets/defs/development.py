@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -54,7 +55,11 @@ def add_first_partitions(settings: Settings, home: Path, say: Callable[[str], ob
 
 @contextmanager
 def dagster_dev(settings: Settings, environment: Mapping[str, str], port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `dagster dev` on a settings file; definitions are loaded again when tables came. Ends with the block."""
+    """Run `dagster dev` on a settings file; definitions are loaded again when tables came. Ends with the block.
+
+    Before its webserver answers nothing runs that has to be ended in order: its processes are killed, which print a
+    stack trace each where they are interrupted while they load definitions.
+    """
     # The command that Dagster names instead is in a package of its own, which nothing else here needs.
     quiet = ["-W", "ignore:Function `dev_command` is superseded"]
     command = [sys.executable, *quiet, "-m", "dagster", "dev", "-m", LOCATION, "-h", "127.0.0.1", "-p", str(port)]
@@ -66,7 +71,14 @@ def dagster_dev(settings: Settings, environment: Mapping[str, str], port: int) -
         yield process
     finally:
         ended.set()
-        stop_group(process)
+        stop_group(process, 15 if _answers(port) else 0)
+
+
+def _answers(port: int) -> bool:
+    """Return whether a server listens at a port of this machine."""
+    with socket.socket() as client:
+        client.settimeout(1)
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _reload_for_tables(settings: Settings, port: int, ended: threading.Event) -> None:

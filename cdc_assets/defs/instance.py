@@ -33,15 +33,18 @@ def daemon(environment: Mapping[str, str], log: Path) -> Iterator[subprocess.Pop
 
 
 def stop_group(process: subprocess.Popen[bytes], patience_seconds: float = 15) -> None:
-    """Terminate a process and its group, then kill them."""
-    with suppress(ProcessLookupError):
-        process.send_signal(signal.SIGTERM)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(patience_seconds)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(patience_seconds)
+    """Terminate a process and its group, then kill them; without patience they are killed at once."""
+    try:
+        if patience_seconds:
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(patience_seconds)
+    finally:  # whoever waits may be interrupted, too
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(15)
 
 
 class RunWatch:

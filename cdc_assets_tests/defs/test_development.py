@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -103,3 +106,31 @@ def test_a_webserver_that_is_not_there_yet_is_asked_later(tmp_path: Path) -> Non
     with webserver() as (port, _):
         pass
     assert development.reload_definitions(port) is False
+
+
+_LOADING = """\
+#!/bin/sh
+trap 'echo ended in order; exit 0' TERM
+echo started
+while :; do sleep 0.1; done
+"""
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_servers_that_do_not_answer_yet_are_killed_without_a_word(
+    answers: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Dagster's processes print a stack trace each where they are interrupted while they load definitions."""
+    program = tmp_path / "python"
+    program.write_text(_LOADING)
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        if answers:
+            server.listen()
+        port, printed = server.getsockname()[1], ""
+        with development.dagster_dev(settings_of(tmp_path, LittleFeed(tmp_path)), {"PATH": os.environ["PATH"]}, port):
+            while "started" not in printed:
+                printed += capfd.readouterr().out
+    assert ("ended in order" in printed + capfd.readouterr().out) == answers
