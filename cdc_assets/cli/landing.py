@@ -132,7 +132,7 @@ def accept_loss(as_json: bool, debug: bool, topic: str, partition: int, first: i
     from cdc_assets.operations.decide_landed import accept_loss as decide
 
     lost = OffsetRange(Partition(topic, partition), first, max(first, last + 1))
-    with _opened(given) as (pipeline, run):
+    with _opened(given, is_there=False) as (pipeline, run):  # the first landing may have stopped at it
         decide(pipeline, lost, given["who"], run)
     _say(as_json, f"The loss of {first}..{last} of {lost.partition} is accepted.", {"lost": str(lost)})
     return DONE
@@ -165,9 +165,9 @@ def declare_dead(as_json: bool, debug: bool, topic: str, partition: int, **given
 
 
 @contextmanager
-def _opened(given: dict[str, Any]) -> Iterator[tuple[Pipeline, str]]:
+def _opened(given: dict[str, Any], *, is_there: bool = True) -> Iterator[tuple[Pipeline, str]]:
     """Open the one changefeed that a decision concerns, with the name of this run."""
-    with opened("A decision concerns", given, is_there=True) as pipeline:
+    with opened("A decision concerns", given, is_there=is_there) as pipeline:
         yield pipeline, run_name()
 
 

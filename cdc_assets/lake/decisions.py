@@ -6,7 +6,7 @@ What they say is known to the parts of the project that make and read them (`mod
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from cdc_assets.lake.namespaces import own_properties, remove_own_properties, se
 from cdc_assets.model.decisions import Decisions, KeptDecision
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
+    from cdc_assets.lake.catalogs.catalog import LazyCatalog
 
 _PREFIX = "cdc.decision."
 _PIECE = 900
@@ -25,19 +25,19 @@ _PIECE = 900
 
 @dataclass(frozen=True)
 class DecisionStore:
-    """The decisions about one changefeed. `catalog` opens the catalog on first use, `own` is the lake's namespace."""
+    """The decisions about one changefeed. `own` is the lake's namespace."""
 
-    catalog: Callable[[], Catalog]
+    catalog: LazyCatalog
     changefeed: str
     own: str
 
     def read(self) -> Decisions:
         """Return what people have decided about this changefeed: one query."""
-        return parse_decisions(own_properties(self.catalog(), self.own), self.changefeed)
+        return parse_decisions(own_properties(self.catalog.open(), self.own), self.changefeed)
 
     def keep(self, decision: KeptDecision) -> None:
         """Store a decision in one update, in place of those that it replaces: others may be made meanwhile."""
-        catalog = self.catalog()
+        catalog = self.catalog.make()
         properties = own_properties(catalog, self.own)
         replaced = parse_decisions(properties, self.changefeed).of(type(decision))
         old = self._names(properties, [decision, *filter(decision.replaces, replaced)])
@@ -45,7 +45,7 @@ class DecisionStore:
 
     def remove(self, decision: KeptDecision) -> None:
         """Remove the decisions about the same as this one."""
-        catalog = self.catalog()
+        catalog = self.catalog.open()
         properties = own_properties(catalog, self.own)
         kept = parse_decisions(properties, self.changefeed).of(type(decision))
         about = [other for other in kept if other.subject == decision.subject]

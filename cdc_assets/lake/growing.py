@@ -348,7 +348,7 @@ class GrowingTable:
     def _table(self) -> Table:
         """Return the table, created if there is none."""
         if entry(self._catalog, self.identifier) is None:
-            ensure_namespace(self._catalog, self.identifier[0])
+            ensure_namespace(self._lazy.make(), self.identifier[0])
             with suppress(TableAlreadyExistsError, CommitFailedException), answering():
                 self._create()
         return self.load()

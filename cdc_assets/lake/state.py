@@ -48,14 +48,14 @@ class LakeState:
         self.changefeed = changefeed
         own = OwnNamespaces(settings.namespaces)
         self.places = Places(changefeed, namespace, own, settings.kind.folds_names, settings.kind.plain_names)
-        self.decisions = DecisionStore(lambda: self.catalog, changefeed, own.main)
         self.lazy_catalog = LazyCatalog(settings)
+        self.decisions = DecisionStore(self.lazy_catalog, changefeed, own.main)
         self._seen: dict[Life, LakeTable] = {}
         self._listed: dict[Identifier, str] | None = None
 
     @property
     def catalog(self) -> Catalog:
-        """PyIceberg's catalog, opened when first needed."""
+        """PyIceberg's catalog to read it, opened when first needed."""
         return self.lazy_catalog.open()
 
     def close(self) -> None:
@@ -251,7 +251,7 @@ class LakeState:
     def ensure_namespace(self, namespace: str) -> None:
         """Create a namespace unless it is there."""
         if all(standing != namespace for standing, _ in self.listed()):
-            namespaces.ensure_namespace(self.catalog, namespace)
+            namespaces.ensure_namespace(self.lazy_catalog.make(), namespace)
 
     def unregister(self, identifier: Identifier) -> None:
         """Remove a table from the catalog; its files stay."""

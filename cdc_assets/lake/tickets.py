@@ -27,12 +27,12 @@ class LakeTickets:
     """The tickets of one changefeed for one kind of work. Starts no JVM."""
 
     def __init__(self, state: LakeState, work: str) -> None:
-        self._catalog, self._own = state.catalog, state.places.own.main
+        self._catalog, self._own = state.lazy_catalog, state.places.own.main
         self._prefix = f"cdc.{work}.{state.changefeed}."
 
     def tickets(self) -> tuple[Ticket, ...]:
         """Return the work that began and did not end, oldest first."""
-        return self.among(own_properties(self._catalog, self._own))
+        return self.among(own_properties(self._catalog.open(), self._own))
 
     def among(self, kept: Mapping[str, str]) -> tuple[Ticket, ...]:
         """Return the open tickets among properties that were read before, oldest first."""
@@ -44,11 +44,11 @@ class LakeTickets:
     def touch(self, ticket: Ticket) -> None:
         """Write a ticket, or renew it."""
         text = json.dumps(asdict(replace(ticket, alive=time.time())))
-        set_own_properties(self._catalog, self._own, {f"{self._prefix}{ticket.token}": text})
+        set_own_properties(self._catalog.make(), self._own, {f"{self._prefix}{ticket.token}": text})
 
     def end(self, token: str) -> None:
         """Remove a ticket; nothing happens if there is none."""
-        remove_own_properties(self._catalog, self._own, {f"{self._prefix}{token}"})
+        remove_own_properties(self._catalog.open(), self._own, {f"{self._prefix}{token}"})
 
 
 def hold_back(state: LakeState, token: str, lives: Iterable[Life]) -> None:

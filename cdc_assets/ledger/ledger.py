@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import astuple, fields, replace
 from functools import cache
+from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -224,7 +225,7 @@ _TABLES_IN_ORDER = METADATA.sorted_tables
 
 
 class _Database:
-    """The ledger's tables behind a SQLAlchemy URL, made where they are missing.
+    """The ledger's tables behind a SQLAlchemy URL, made where they are missing: a file of SQLite by the first write.
 
     Raises StorageUnavailable, and BadSettings for a URL that names no database of a known kind.
     """
@@ -232,6 +233,34 @@ class _Database:
     def __init__(self, url: str, patience_seconds: float) -> None:
         self._engine = _engine(url, patience_seconds)
         self._turn = RLock() if isinstance(self._engine.pool, sa.StaticPool) else nullcontext()
+        name = self._engine.url.database or ""
+        is_file = url != "sqlite://" and self._engine.dialect.name == "sqlite" and not name.startswith("file:")
+        self._file = Path(name) if is_file else None
+        self._empty: _Database | None = None
+        self._is_made = False
+        self._is_there()
+
+    def _is_there(self) -> bool:
+        """Return whether the tables can be read; nothing is made of a file that is not there."""
+        if not self._is_made and (self._file is None or self._file.exists()):
+            self._make()
+        return self._is_made
+
+    def _make(self) -> None:
+        if self._is_made:
+            return
+        try:
+            if self._file is not None:
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadSettings(
+                f"the directory of the ledger {self._file} cannot be made ({error.strerror}). Name another, or mend "
+                "the rights."
+            ) from None
+        self._make_tables()
+        self._is_made = True
+
+    def _make_tables(self) -> None:
         for _ in METADATA.tables:  # another process may make each of them at the same moment
             with suppress(sa.exc.DBAPIError):
                 _make_tables(self._engine)
@@ -241,14 +270,22 @@ class _Database:
 
     def close(self) -> None:
         self._engine.dispose()
+        if self._empty is not None:
+            self._empty.close()
 
     @contextmanager
     def write(self) -> Iterator[sa.Connection]:
+        self._make()
         with self._turn, self._answering(), self._engine.begin() as connection:
             yield connection
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
+        if not self._is_there():
+            self._empty = self._empty or _Database("sqlite://", 0)
+            with self._empty.read() as connection:
+                yield connection
+            return
         with self._turn, self._answering(), self._engine.connect() as connection:
             yield connection
 
@@ -321,7 +358,10 @@ class Ledger:
     """Store and return records; `changefeed` is the name of the changefeed, `run` identifies a run."""
 
     def __init__(self, url: str, patience_seconds: float = 30) -> None:
-        """Open the database of a SQLAlchemy URL; waits while another process writes to a SQLite file."""
+        """Open the database of a SQLAlchemy URL; waits while another process writes to a SQLite file.
+
+        A file that is not there is made by the first write, with its directory; before, nothing is recorded.
+        """
         self._database = _Database(url, patience_seconds)
         self.settled = SettledRecord(self._database)
 

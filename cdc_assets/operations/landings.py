@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import CdcError
-from cdc_assets.operations.opening import begun, read_ledger
+from cdc_assets.operations.opening import read_ledger
 
 if TYPE_CHECKING:
     from cdc_assets.ledger import Ledger
@@ -37,16 +37,12 @@ def landing_status(
     `tables` are those of the lake (`lake_status`): they tell why landed messages are kept. Of the changefeeds in
     `feeds` the ends of the log are asked now; where they cannot be, they are as of the newest landing.
     """
-    from cdc_assets.lake.catalogs.catalog import close, names, open_catalog
+    from cdc_assets.lake.catalogs.catalog import LazyCatalog, names
     from cdc_assets.lake.names import OwnNamespaces
 
-    if begun(lake) is None:  # opening the catalog would make one
-        return []
-    catalog, own = open_catalog(lake), OwnNamespaces(lake.namespaces).landing
-    try:
-        landed = sorted(name for *namespace, name in names(catalog) if namespace == [own])
-    finally:
-        close(catalog)
+    own = OwnNamespaces(lake.namespaces).landing
+    with closing(LazyCatalog(lake)) as catalog:
+        landed = sorted(name for *namespace, name in names(catalog.open()) if namespace == [own])
     if not landed:  # to read a landing costs half a second of imports
         return []
     return _described(lake, landed, tables, feeds or {})

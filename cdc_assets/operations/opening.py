@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_ledger(lake: LakeSettings) -> Iterator[Ledger]:
-    """Open the lake's ledger: its `ledger` setting, or `ledger.db` in a local warehouse; created if missing."""
+    """Open the lake's ledger: its `ledger` setting, or `ledger.db` in a local warehouse; made by the first write."""
     with closing(Ledger(ledger_url(lake))) as ledger:
         yield ledger
 
@@ -39,14 +39,10 @@ def begun(lake: LakeSettings | None) -> LakeSettings | None:
 
 @contextmanager
 def read_ledger(lake: LakeSettings) -> Iterator[Ledger]:
-    """Open the ledger for reading; nothing is created. Raises BadSettings if there is no lake."""
-    if lake.ledger or lake.local_directory is None:
-        with open_ledger(lake) as ledger:
-            yield ledger
-        return
-    refuse_missing(lake)
-    file = lake.local_directory / "ledger.db"
-    with closing(Ledger(f"sqlite:///{file}" if file.exists() else "sqlite://")) as ledger:
+    """Open the ledger to read it. Raises BadSettings if there is no lake."""
+    if not lake.ledger:
+        refuse_missing(lake)
+    with open_ledger(lake) as ledger:
         yield ledger
 
 
@@ -87,7 +83,7 @@ def ledger_url(lake: LakeSettings) -> str:
     """Return the SQLAlchemy URL of the ledger; raises BadSettings if none can be derived."""
     if lake.ledger:
         return lake.ledger
-    directory = lake.make_directory()
+    directory = lake.local_directory
     if directory is None:
         raise BadSettings(
             f"the warehouse {lake.warehouse} is not a local directory, so the ledger needs a place of its own. "
@@ -107,8 +103,8 @@ def open_pipeline(
 ) -> Iterator[LakePipeline]:
     """Open a changefeed and a lake. Spark starts with the first step that needs it, and is stopped if started here.
 
-    With `applies` it is opened to apply it: into a new lake all is news, and Java starts while modules are imported. No
-    lake is made for a feed of files without a checkpoint, or that cannot be read: its error is raised before.
+    With `applies` it is opened to apply it: into a new lake all is news, and Java starts while modules are imported. A
+    lake is made by the first write, so none is left by a feed that cannot be read.
     """
     from cdc_assets.lake.failures import hide
     from cdc_assets.landing.opening import open_feed

@@ -177,6 +177,7 @@ class Planner:
         self.decided = Decisions()
         self.stats: dict[str, FileStats] = {}
         self._known: KnownFiles = {}
+        self._unrecorded: dict[tuple[str, int, str], bytes] = {}  # schema files that were read here for the first time
 
     @_collecting_later()
     def plan(
@@ -206,6 +207,7 @@ class Planner:
             listing = replace(listing, late={**listing.late, **late})
             planned = self._planned(listing, decided, on_news)
         unknown = dict(rows_of_no_table(listing, planned.feed or planned.history))
+        self._keep_schema_files()
         return replace(listing, problems={**listing.problems, **unknown}) if unknown else listing, planned
 
     def _planned(self, listing: Listing, decided: Decisions | None, on_news: Callable[[], object]) -> Plan:
@@ -276,7 +278,7 @@ class Planner:
         return {life: standing[life.source] for life in fresh if is_gone(life)}
 
     def _listed(self, whole: bool = False) -> Listing:
-        """List the feed, without settled files unless it is to be whole; record schema files that are new."""
+        """List the feed, without settled files unless it is to be whole."""
         name, now = self.settings.name, time.time()
         self._known = self._known or self._kept_schema_files()
         late = not self.request.anew and self.settings.source_options.wire.has_positions
@@ -296,14 +298,18 @@ class Planner:
             if place is not None and path not in recorded:  # else its rows are known, and whether they are applied
                 schema, _, table = place.root.partition("/")
                 self.ledger.record_unread(name, Life(TableId(schema, table), place.version), path, "", rows)
-        self._keep_schema_files(listing.fresh)
+        self._unrecorded |= listing.fresh
         self._known = renewed(self._known, listing.fresh)
         return listing
 
-    def _keep_schema_files(self, fresh: Mapping[tuple[str, int, str], bytes]) -> None:
-        """Record schema files, which may have defaults and members of masked columns: sealed then, or not at all."""
+    def _keep_schema_files(self) -> None:
+        """Record the schema files that are new, once a plan could be made: nothing is recorded for wrong settings.
+
+        They may have defaults and members of masked columns: they are sealed then, or not recorded at all.
+        """
+        fresh, self._unrecorded = self._unrecorded, {}
         key = self.masks.seal
-        if not self.masks or key is not None:
+        if fresh and (not self.masks or key is not None):
             kept = fresh if key is None else {file: seal(data, key) for file, data in fresh.items()}
             self.ledger.record_schema_files(self.settings.name, kept)
 

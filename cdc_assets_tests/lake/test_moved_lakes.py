@@ -19,8 +19,9 @@ from cdc_assets.settings.lake import LakeSettings
 def lake_at(directory: Path) -> Path:
     """Return the directory of a lake with a table."""
     state = LakeState(LakeSettings.from_warehouse(directory), "shop")
-    state.catalog.create_namespace("default")
-    state.catalog.create_table("default.t", Schema(NestedField(1, "id", IntegerType())))
+    catalog = state.lazy_catalog.make()
+    catalog.create_namespace("default")
+    catalog.create_table("default.t", Schema(NestedField(1, "id", IntegerType())))
     state.close()
     return directory
 

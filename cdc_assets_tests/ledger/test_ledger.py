@@ -57,6 +57,19 @@ def ledger() -> Ledger:
     return Ledger("sqlite://")
 
 
+# --- its file ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_made_by_the_first_write_and_read_from_then_on(tmp_path: Path) -> None:
+    file = tmp_path / "lake" / "ledger.db"
+    reader, writer = Ledger(f"sqlite:///{file}"), Ledger(f"sqlite:///{file}")
+    assert (reader.states(), file.parent.exists()) == ({}, False)
+    writer.record_states("default", [TableState(str(LIFE), TableId("db", "t"), 1, 3, 3, State.APPLIED)], {})
+    assert [state.through for state in reader.states()["default"]] == [3]
+    for opened in (reader, writer):
+        opened.close()
+
+
 # --- what an advance costs --------------------------------------------------------------------------------------------
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cdc_assets.errors import MetadataMissing
+from cdc_assets.errors import InputError, MetadataMissing, SetupError
 from cdc_assets.operations.opening import begun, open_pipeline
+from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
@@ -39,6 +42,34 @@ def test_no_lake_is_made_for_a_feed_without_checkpoint(tmp_path: Path) -> None:
         open_pipeline(LittleFeed(tmp_path).settings(), lake, applies=True),
     ):
         pytest.fail("it is opened")
+    assert not (tmp_path / "lake").exists()
+
+
+UNREADABLE: dict[str, dict[str, Any]] = {
+    "files that another protocol writes": {"sink_uri": "file://BUCKET?protocol=canal-json&enable-tidb-extension=true"},
+    "rows without commit-ts": {"changefeed_config": None},
+    "a dump that is not there": {"initial": {"dump": "file://BUCKET/none"}},
+    "topics of another protocol": {"sink_uri": "kafka://127.0.0.1:9/t?protocol=canal-json"},
+    "topics that are not there": {"sink_uri": "kafka://127.0.0.1:9/none?protocol=craft"},
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_no_lake_is_left_by_a_feed_that_cannot_be_read(case: str, tmp_path: Path) -> None:
+    feed = LittleFeed(tmp_path)
+    feed.create("s.t")
+    feed.rows("s.t", FIRST, [("I", FIRST + 1, 1, "a")])
+    feed.publish(FIRST + 9)
+    given = json.loads(json.dumps(UNREADABLE[case]).replace("BUCKET", str(feed.bucket)))
+    if given.get("sink_uri", "").startswith("kafka"):
+        message = {"topic": "t", "partition": 0, "offset": 0, "timestamp_ms": 1, "key_b64": None, "value_b64": "AZiA"}
+        (tmp_path / "archive").mkdir()
+        (tmp_path / "archive" / "0.jsonl").write_text(json.dumps({**message, "headers": []}))
+        given |= {"archive": {"uri": str(tmp_path / "archive"), "layout": "records"}, "changefeed_config": None}
+    settings = ChangefeedSettings(**{**feed.settings().model_dump(exclude_unset=True), **given})
+    lake = LakeSettings.from_warehouse(tmp_path / "lake")
+    with pytest.raises((SetupError, InputError)), open_pipeline(settings, lake, applies=True) as pipeline:
+        pipeline.apply("test")
     assert not (tmp_path / "lake").exists()
 
 

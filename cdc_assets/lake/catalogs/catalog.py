@@ -13,7 +13,7 @@ from pyiceberg.io import load_file_io
 
 from cdc_assets.errors import BadSettings, LakeUnavailable
 from cdc_assets.io.drivers import refuse_silent
-from cdc_assets.lake.catalogs import glue, hive, rest, sql
+from cdc_assets.lake.catalogs import absent, glue, hive, rest, sql
 from cdc_assets.lake.catalogs.remembered import io_properties, keep_only, knows, recall
 from cdc_assets.lake.failures import answering, hide
 from cdc_assets.lake.names import Identifier
@@ -72,17 +72,30 @@ def _refuse_another_place(settings: LakeSettings, catalog: Catalog) -> None:
 
 
 class LazyCatalog:
-    """The catalog of an owner that opens it when it is first needed, and closes it at its own end."""
+    """The catalog of an owner that opens it when it is first needed, and closes it at its own end.
+
+    One in a file is made by the first write: before, it is a catalog without tables.
+    """
 
     def __init__(self, settings: LakeSettings) -> None:
         self._settings = settings
         self._opened: Catalog | None = None
 
     def open(self) -> Catalog:
-        """Return the catalog, opened if it is not yet."""
-        if self._opened is None:
-            self._opened = open_catalog(self._settings)
+        """Return the catalog to read it, opened if it is not yet."""
+        if self._opened is None or isinstance(self._opened, absent.AbsentCatalog):
+            file = self._settings.catalog_file
+            if file is not None and not file.exists():
+                self._opened = self._opened or absent.AbsentCatalog(self._settings.name)
+            else:
+                self._opened = open_catalog(self._settings)
         return self._opened
+
+    def make(self) -> Catalog:
+        """Return the catalog to write to it, made if it is not there."""
+        if isinstance(catalog := self.open(), absent.AbsentCatalog):
+            self._opened = catalog = open_catalog(self._settings)
+        return catalog
 
     def close(self) -> None:
         """Close the catalog's connections; it may be opened again."""
@@ -136,7 +149,13 @@ class CatalogListing(Protocol):
         """Rename a table."""
 
 
-LISTINGS: dict[str, CatalogListing] = {"SqlCatalog": sql, "RestCatalog": rest, "GlueCatalog": glue, "HiveCatalog": hive}
+LISTINGS: dict[str, CatalogListing] = {
+    "SqlCatalog": sql,
+    "RestCatalog": rest,
+    "GlueCatalog": glue,
+    "HiveCatalog": hive,
+    "AbsentCatalog": absent,
+}
 """By the name of PyIceberg's class."""
 
 
