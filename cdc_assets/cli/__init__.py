@@ -61,6 +61,7 @@ from cdc_assets.cli.options import (
     target_of,
     yes_option,
 )
+from cdc_assets.cli.progress import show_log, watching
 from cdc_assets.cli.query import query, query_line
 from cdc_assets.cli.setup import setup
 from cdc_assets.errors import BadSettings, CdcError, MetadataMissing, SetupError
@@ -81,6 +82,7 @@ def main() -> None:
     if not debug:
         logging.getLogger().addFilter(_is_no_interrupt)
         logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what fails is raised, too
+    show_log(logging.WARNING if "--json" in sys.argv else logging.INFO)
     try:
         code = commands.main(standalone_mode=False, prog_name="cdc-assets")
         sys.exit(code if isinstance(code, int) else DONE)
@@ -163,7 +165,6 @@ def commands() -> None:
 @common_options
 def apply(as_json: bool, debug: bool, **given: Any) -> int:
     """Bring the lake's tables to the changefeed's checkpoint."""
-    from cdc_assets.cli.progress import watching
     from cdc_assets.jvm.jars import ready_jars
     from cdc_assets.operations.opening import open_pipeline
     from cdc_assets.report.as_json import outcome_json

@@ -1,14 +1,33 @@
-"""The progress display of the command line."""
+"""The progress display of the command line, and what is logged while something slow starts."""
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import click
+
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import tso_time
+
+
+class _ErrorOutput(logging.Handler):
+    """Prints messages to the error output as it is at the time: a progress display keeps its line below them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a message without its level and time."""
+        click.echo(record.getMessage(), err=True)
+
+
+def show_log(level: int) -> None:
+    """Show what this package logs at a level or above it."""
+    logger = logging.getLogger("cdc_assets")
+    logger.setLevel(level)
+    if not any(isinstance(handler, _ErrorOutput) for handler in logger.handlers):
+        logger.addHandler(_ErrorOutput())
 
 
 @contextmanager
@@ -18,6 +37,7 @@ def watching(quiet: bool) -> Iterator[Callable[..., None] | None]:
         yield None
         return
     if not sys.stderr.isatty():
+        print("reading the changefeed", file=sys.stderr, flush=True)
 
         def line(step: Any, table: TableId, number: int, count: int) -> None:
             line_text = f"{number + 1}/{count} {type(step).__name__} {table} {tso_time(step.at)}"

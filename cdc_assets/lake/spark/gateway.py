@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import logging
 import os
 import select
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
     from cdc_assets.settings.lake import LakeSettings
 
+log = logging.getLogger(__name__)
+
 _T = TypeVar("_T")
 
 _SDK_PROPERTIES = {
@@ -60,6 +63,7 @@ def open_gateway(conf: Mapping[str, str]) -> Any:
     settings = SparkConf(loadDefaults=False).setAll(options)
     with SparkContext._lock:
         if SparkContext._gateway is None:
+            log.info("Java starts: some seconds")
             # PySpark launches with hooks of Python around the fork, and an interrupt that comes in one of them is lost.
             gateway = in_its_own_thread(partial(_launched, settings))
             gateway.jvm.__class__ = _JavaNames

@@ -6,6 +6,7 @@ Sessions are reused one after the other: each has a catalog with connections of 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from threading import RLock, Thread
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from cdc_assets.errors import BadSettings, CdcError, JavaMissing
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from cdc_assets.settings.lake import LakeSettings
+
+log = logging.getLogger(__name__)
 
 _SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."
 
@@ -140,6 +144,8 @@ def spark_session(settings: LakeSettings, **conf: str) -> SparkSession:
         open_gateway(configuration)
         for key, value in configuration.items():
             builder = builder.config(key, value)
+        if SparkContext._active_spark_context is None:
+            log.info("Spark starts: some seconds")
         spark = builder.getOrCreate()
     watch_executors(spark)
     spark.sparkContext.setLogLevel(_log_level())
