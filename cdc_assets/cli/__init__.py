@@ -337,10 +337,11 @@ def status(
             click.echo("")
             show_cuts(cuts, as_json)
         if not rows or (landing_only and not landings):
-            nothing = "No run that looked at a table has ended yet. Let it end, or run `cdc-assets apply` again."
+            nothing = "The lake has no table yet. If a run was interrupted, run `cdc-assets apply` again: it goes on."
             nothing = "All tables of the lake are dropped; --all shows them." if known else nothing
             click.echo("Nothing of topics is landed in the lake." if rows else nothing)
-    held = any(row.wants_a_person for row in rows) or any(landing.unreadable for landing in landings)
+    held = any(row.wants_a_person or row.state is State.LOADING for row in rows)
+    held |= any(landing.unreadable for landing in landings)
     return HELD if held else DONE
 
 

@@ -22,6 +22,7 @@ from cdc_assets.cli.options import (
 )
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.lake_columns import LIVING
+from cdc_assets.model.progress import State
 from cdc_assets.model.wording import counted
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def _reservations(lake: LakeSettings, tables: Iterable[str]) -> list[str]:
             lines += [f"{row.table} keeps deleted rows: add WHERE {LIVING}"] if row.marks_deletes else []
             lines += (
                 [f"{row.table} is {row.state.value}, applied through {row.through_time}: {row.reason}"]
-                if row.state.stopped
+                if row.state.stopped or row.state is State.LOADING
                 else []
             )
     return lines

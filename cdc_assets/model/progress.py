@@ -22,8 +22,8 @@ class Phase(enum.IntEnum):
 class State(str, enum.Enum):
     """A table's state: applied as far as planned, held for a person, failed for a reason that may pass, or dropped.
 
-    Nothing is applied to a frozen table, as the settings do not ask for it. Its value is the text shown to people, in
-    JSON and in the ledger.
+    Nothing is applied to a frozen table, as the settings do not ask for it. A loading table is in the lake, and no run
+    that looked at it has ended. Its value is the text shown to people, in JSON and in the ledger.
     """
 
     APPLIED = "applied"
@@ -31,6 +31,7 @@ class State(str, enum.Enum):
     FAILED = "failed"
     DROPPED = "dropped"
     FROZEN = "frozen"
+    LOADING = "loading"
 
     def __str__(self) -> str:
         return self.value

@@ -17,6 +17,7 @@ from cdc_assets.lake.scan import TableScan
 from cdc_assets.lake.state import LakeState
 from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.operations.opening import open_state, read_ledger, refuse_missing
+from cdc_assets.operations.status import changefeeds_of
 from cdc_assets.settings.lake import LakeSettings
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class _QueryTables:
     def __init__(self, lake: LakeSettings, stack: ExitStack) -> None:
         refuse_missing(lake)
         with read_ledger(lake) as ledger:
-            names = sorted(ledger.states())
+            names = changefeeds_of(lake, ledger.states())
         self._tables: list[tuple[LakeState, LakeTable]] = []
         for name in names:
             state = stack.enter_context(open_state(lake, name))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from cdc_assets.lake.catalogs.catalog import lists_locations
 from cdc_assets.lake.names import parse_identity
 from cdc_assets.lake.tickets import FORGET, LakeTickets
+from cdc_assets.ledger import TableState
 from cdc_assets.model.findings import INCOMPLETE
 from cdc_assets.model.forecast import forecast
 from cdc_assets.model.forgetting import kept_out
@@ -26,12 +28,31 @@ from cdc_assets.report.tables import TableStatus
 
 if TYPE_CHECKING:
     from cdc_assets.lake import LakeState
+    from cdc_assets.lake.lake_table import LakeTable
     from cdc_assets.model.cuts import Cut
     from cdc_assets.model.decisions import Decisions
     from cdc_assets.model.quarantine import QuarantinedRow
     from cdc_assets.planning.plan import Plan
     from cdc_assets.settings.config import ChangefeedSettings
     from cdc_assets.settings.lake import LakeSettings
+
+
+_LOADING = (
+    "no run that looked at it has ended. If the run was interrupted, run `cdc-assets apply` again: it goes on from "
+    "what is applied."
+)
+
+
+def changefeeds_of(lake: LakeSettings, recorded: Iterable[str], only: str = "") -> list[str]:
+    """Return the changefeeds that the ledger has `recorded` and those with tables in the lake, or `only` one of them.
+
+    A catalog that lists its tables slowly is asked for them where none is recorded.
+    """
+    names = set(recorded)
+    with open_state(lake, only) as state:
+        if not names or lists_locations(state.catalog):
+            names |= {name for name in state.changefeeds() if only in ("", name)}
+    return sorted(names)
 
 
 def known_tables(lake: LakeSettings, changefeed: str, namespace: str = "{schema}") -> list[TableId]:
@@ -133,17 +154,19 @@ def _by_row(unfinished: Mapping[str, str], lives: Sequence[str]) -> dict[str, st
 
 
 def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> list[TableStatus]:
-    """Return every table that a run has looked at, by changefeed and name. Reads metadata only, without a JVM.
+    """Return every table of the lake and of its runs, by changefeed and name. Reads metadata only, without a JVM.
 
-    With `only`, a changefeed's name, those of other changefeeds are left out and not read. The columns' fidelity is
-    included if `fidelity` is set.
+    A table that the ledger does not know is loading: its first run was interrupted or still works. With
+    `only`, a changefeed's name, those of other changefeeds are left out and not read. The columns' fidelity is included
+    if `fidelity` is set.
     """
     with read_ledger(lake) as ledger:
         states = {name: tables for name, tables in ledger.states().items() if only in ("", name)}
         accounts = {changefeed: ledger.accounts(changefeed) for changefeed in states}
         kept = {changefeed: ledger.fidelities(changefeed) if fidelity else {} for changefeed in states}
     rows: list[TableStatus] = []
-    for changefeed, tables in states.items():
+    for changefeed in changefeeds_of(lake, states, only):
+        tables = states.get(changefeed, ())
         windows = accounts.get(changefeed, {})
         with open_state(lake, changefeed) as state:
             known = {
@@ -159,7 +182,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
             replace(table, through=through, checkpoint=max(table.checkpoint, through))
             if (through := labels.get(table.life, 0)) > table.through
             else table
-            for table in tables
+            for table in (*tables, *_loading_tables(known, tables))
         )
         gaps = {
             life: (lake_table.gap, lake_table.life, lake_table.base)
@@ -175,13 +198,13 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
                 table.through,
                 tso_time(table.through) if table.through > 0 else "",
                 table.checkpoint,
-                seconds_between(table.through, table.checkpoint),
+                seconds_between(table.through, table.checkpoint) if table.checkpoint else None,
                 table.state,
-                "failed" if table.state.stopped else "passed",
+                "failed" if table.state.stopped else "" if table.state is State.LOADING else "passed",
                 table.reason,
                 table.ways,
                 waiting.get(table.life, 0),
-                kept[changefeed].get(table.life, ()),
+                kept.get(changefeed, {}).get(table.life, ()),
                 *_accounted(windows.get(table.life, ())),
                 gap_text(*gaps[table.life]) if table.life in gaps else "",
                 "" if table.life in gaps else table.complete_by,
@@ -197,6 +220,19 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
             for table in tables
         ]
     return rows
+
+
+def _loading_tables(known: Mapping[str, LakeTable], tables: Sequence[TableState]) -> Iterator[TableState]:
+    """Yield the state of each table of the lake, by the text of its life, that is not among those of ended runs."""
+    checkpoint = max((table.checkpoint for table in tables), default=0)
+    for life in sorted(known.keys() - {table.life for table in tables}):
+        lake_table = known[life]
+        if lake_table.name is not None:
+            through = lake_table.label.progress.through
+            yield TableState(
+                life, lake_table.name, lake_table.label.ddl, through, checkpoint and max(checkpoint, through),
+                State.LOADING, _LOADING,
+            )  # fmt: skip
 
 
 def stopped_at_rows(lake: LakeSettings, changefeed: str, planned: Plan) -> dict[str, str]:

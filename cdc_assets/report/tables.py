@@ -69,6 +69,8 @@ class Inspection:
 class TableStatus:
     """One table of the lake. `behind_checkpoint_seconds` is the time from `through` to the newest checkpoint seen.
 
+    It is None, and `checkpoint` 0, where no run that saw one has ended.
+
     `rows` is None for a table that does not exist. `check` is passed, failed, or "" before anything was applied.
     `quarantined` counts records that wait in quarantine; `fidelity` is empty before a run has looked at the table.
     `stages` is the lag of the newest applied change by stage, None before one was applied or where rows carry no
@@ -88,7 +90,7 @@ class TableStatus:
     through: Tso
     through_time: str
     checkpoint: Tso
-    behind_checkpoint_seconds: float
+    behind_checkpoint_seconds: float | None
     state: State
     check: str
     reason: str = ""

@@ -181,8 +181,8 @@ def status_lines(rows: Sequence[TableStatus], landed: Collection[str] | None = N
             count,
             r.through,
             r.through_time,
-            seconds_text(r.behind_checkpoint_seconds),
-            _state(r.state if r.state is State.FROZEN else r.check, r.incomplete),
+            "unknown" if r.behind_checkpoint_seconds is None else seconds_text(r.behind_checkpoint_seconds),
+            _state(r.state if r.state in (State.FROZEN, State.LOADING) else r.check, r.incomplete),
             r.quarantined,
         )
         for r, count in zip(rows, counts, strict=True)

@@ -385,4 +385,4 @@ def test_states_are_kept_as_the_texts_that_they_always_had(tmp_path: Path) -> No
     assert [table_state.state for table_state in kept.states()["one"]] == list(State)
     with sqlite3.connect(path) as connection:
         texts = connection.execute("SELECT state FROM tables ORDER BY version").fetchall()
-    assert texts == [("applied",), ("held",), ("failed",), ("dropped",), ("frozen",)]
+    assert texts == [("applied",), ("held",), ("failed",), ("dropped",), ("frozen",), ("loading",)]

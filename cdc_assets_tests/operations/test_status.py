@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.model.steps import ApplyRows, Step
+from cdc_assets.model.progress import State
+from cdc_assets.model.steps import ApplyRows, CreateTable, Step
 from cdc_assets.operations.opening import open_pipeline
 from cdc_assets.operations.status import lake_status
 from cdc_assets.pipeline.outcome import RunHooks
-from cdc_assets.report.tables import TableStatus
+from cdc_assets.report.metrics import table_samples
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.command_line import commands_here
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
@@ -41,26 +42,53 @@ def test_a_plan_names_tables_that_stopped_at_their_rows(
         assert run("plan", *of_feed).returncode == 0
 
 
-def test_what_an_interrupted_run_has_committed_is_shown(tmp_path: Path, spark: SparkSession) -> None:
-    feed, lake = LittleFeed(tmp_path), LakeSettings.from_warehouse(tmp_path / "lake")
+def interrupted_at(kind: type[Step], feed: LittleFeed, lake: LakeSettings, spark: SparkSession) -> None:
+    """Apply a feed until a step of a kind was carried out."""
+
+    def interrupt(step: Step, *_: object) -> None:
+        if isinstance(step, kind):
+            raise KeyboardInterrupt
+
+    little = feed.settings("little")
+    with open_pipeline(little, lake, spark=lambda: spark) as pipeline, pytest.raises(KeyboardInterrupt):
+        pipeline.apply("run", hooks=RunHooks(after=interrupt))
+
+
+def filled_feed(directory: Path) -> LittleFeed:
+    feed = LittleFeed(directory)
     feed.create("s.t")
     feed.rows("s.t", FIRST, [("I", FIRST + 1, 1, "a")])
     feed.publish(FIRST + 10)
+    return feed
 
-    def apply_until(kind: type[Step]) -> TableStatus:
-        def interrupt(step: Step, *_: object) -> None:
-            if isinstance(step, kind):
-                raise KeyboardInterrupt
 
-        little = feed.settings("little")
-        with open_pipeline(little, lake, spark=lambda: spark) as pipeline, pytest.raises(KeyboardInterrupt):
-            pipeline.apply("run", hooks=RunHooks(after=interrupt))
-        (row,) = lake_status(lake)
-        return row
-
+def test_what_an_interrupted_run_has_committed_is_shown(tmp_path: Path, spark: SparkSession) -> None:
+    feed, lake = filled_feed(tmp_path), LakeSettings.from_warehouse(tmp_path / "lake")
     with open_pipeline(feed.settings("little"), lake, spark=lambda: spark) as pipeline:
         assert pipeline.apply("run").complete
     feed.rows("s.t", FIRST, [("I", FIRST + 11, 2, "b")])
     feed.publish(FIRST + 20)
-    applied = apply_until(ApplyRows)
+    interrupted_at(ApplyRows, feed, lake, spark)
+    (applied,) = lake_status(lake)
     assert (applied.rows, applied.through, applied.checkpoint) == (2, FIRST + 20, FIRST + 20)
+
+
+def test_tables_of_which_no_run_has_ended_are_loading(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    feed, lake = filled_feed(tmp_path), LakeSettings.from_warehouse(tmp_path / "lake")
+    interrupted_at(CreateTable, feed, lake, spark)
+    (row,) = lake_status(lake)
+    assert (row.changefeed, row.table, row.state, row.check) == ("little", "s.t", State.LOADING, "")
+    assert (row.through, row.checkpoint, row.behind_checkpoint_seconds) == (FIRST - 1, 0, None)
+    assert [sample.name for sample in table_samples(row) if "checkpoint" in sample.name] == []
+    with commands_here(spark, monkeypatch, capsys) as run:
+        shown = run("status", "--warehouse", str(tmp_path / "lake"))
+        assert (shown.returncode, "loading: s.t: no run that looked at it has ended." in shown.stdout) == (1, True)
+        with open_pipeline(feed.settings("little"), lake, spark=lambda: spark) as pipeline:
+            assert pipeline.apply("run").complete
+        assert run("status", "--warehouse", str(tmp_path / "lake")).returncode == 0
+        (tmp_path / "lake" / "ledger.db").unlink()
+        assert run("query", "s.t", "--warehouse", str(tmp_path / "lake")).stderr.startswith("s.t is loading, applied")
+    (row,) = lake_status(lake)
+    assert (row.state, row.rows, row.through) == (State.LOADING, 1, FIRST + 10)
