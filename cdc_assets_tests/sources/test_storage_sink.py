@@ -363,3 +363,14 @@ def test_of_an_index_that_is_written_all_the_time_only_the_newest_contents_are_k
         pipeline.apply("run")
         kept.append((len(pipeline.planner._known), len(pipeline.source._recalled)))  # type: ignore[attr-defined]
     assert kept[-1] == (2, 2), "the schema file and the index"
+
+
+def test_schema_files_with_other_checksums_are_told_in_one_sentence(tmp_path: Path) -> None:
+    feed = LittleFeed(tmp_path)
+    for name in ("s.a", "s.b", "s.c", "s.d"):
+        feed.create(name)
+        (written,) = (feed.bucket / name.replace(".", "/") / "meta").iterdir()
+        written.rename(written.with_name(f"schema_{FIRST}_0000000001.json"))
+    feed.publish(FIRST + 1)
+    (warning,) = open_changefeed(feed.settings()).listing().warnings
+    assert ("and 1 more schema file: the checksums in their names" in warning, warning.count("schema_")) == (True, 3)

@@ -23,6 +23,7 @@ from cdc_assets.io.storage import Entry, NotPassedOver, Opener
 from cdc_assets.io.storage_uri import storage
 from cdc_assets.model.splits import DataFile, IndexFile, Listing, Place, SchemaFile, SettledFiles
 from cdc_assets.model.tso import Tso
+from cdc_assets.model.wording import first_of
 from cdc_assets.sources import FeedInputs, KnownFiles, renewed
 from cdc_assets.sources.storage_sink.options import sink_options
 from cdc_assets.sources.storage_sink.paths import (
@@ -259,7 +260,7 @@ class StorageSink:
                     **{entry: self._parsed[entry] for entry in entries if entry in self._parsed},
                     **{entry: result for entry, result in zip(fresh, read, strict=True) if result is not None},
                 }
-        files, warnings = [], []
+        files, changed = [], []
         for entry in entries:
             result = self._parsed.get(entry)
             if result is None:
@@ -269,10 +270,11 @@ class StorageSink:
             else:
                 files.append(result[0])
                 if not result[1]:
-                    warnings.append(
-                        f"{entry[0]}: the checksum in its name is not that of its contents; it is used as it is."
-                    )
-        return files, warnings
+                    changed.append(entry[0])
+        several = "the checksum in its name is not that of its contents; it is used as it is"
+        if len(changed) > 1:
+            several = "the checksums in their names are not those of their contents; they are used as they are"
+        return files, [f"{first_of(changed, 'schema file', 3)}: {several}."] if changed else []
 
     def _schema_file(
         self, entry: tuple[str, int, str], first_read: bytes | None
