@@ -144,6 +144,11 @@ class TableCommentSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class VersioningSpec:
+    """ADD SYSTEM VERSIONING: from here on MariaDB keeps former versions of the rows."""
+
+
+@dataclass(frozen=True, slots=True)
 class NeutralSpec:
     """Touches neither rows nor what is known of the columns."""
 
@@ -172,6 +177,7 @@ Spec = (
     | BoundsSpec
     | PartitionBySpec
     | ExchangeSpec
+    | VersioningSpec
     | NeutralSpec
     | StrangeSpec
 )
@@ -253,6 +259,10 @@ def _column_spec(at: Cursor) -> list[Spec] | None:
     start = at.at
     if at.accept("ADD"):
         explicit = at.accept("COLUMN")
+        if not explicit and at.accept("SYSTEM", "VERSIONING"):
+            return [VersioningSpec()]
+        if not explicit and at.accept("PERIOD", "FOR"):
+            return [NeutralSpec()]
         if not explicit and is_index(at):
             at.at = start
             return None
@@ -300,6 +310,8 @@ def _dropped_column(at: Cursor) -> list[Spec] | None:
         at.at = start
         return None
     exists = at.accept("IF", "EXISTS")
+    if not explicit and (at.accept("SYSTEM", "VERSIONING") or at.accept("PERIOD", "FOR")):
+        return [NeutralSpec()]
     return [DropColumnSpec(at.column(), exists)]
 
 

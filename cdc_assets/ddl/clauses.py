@@ -64,6 +64,8 @@ class TableBody:
     partitioning: Partitioning | None = None
     comment: str = ""
     clustered: bool | None = None
+    versioned: bool = False
+    """Whether MariaDB keeps former versions of its rows."""
 
 
 class Options(NamedTuple):
@@ -72,6 +74,7 @@ class Options(NamedTuple):
     charset: str
     collation: str
     comment: str
+    versioned: bool = False
 
 
 _TYPE_WORDS = {"PRECISION", "VARYING", "VARCHAR", "VARBINARY", "VARCHARACTER", "CHAR", "CHARACTER"}
@@ -279,6 +282,7 @@ def _index_option(at: Cursor) -> bool:
 def options(at: Cursor) -> Options:
     """Take table or database options up to PARTITION BY."""
     charset = collation = comment = ""
+    versioned = False
     while at and not at.sees("PARTITION", "BY"):
         if at.accept("CHARACTER|CHAR", "SET") or at.accept("CHARSET"):
             at.accept("=")
@@ -289,11 +293,13 @@ def options(at: Cursor) -> Options:
         elif at.accept("COMMENT"):
             at.accept("=")
             comment = at.string()
+        elif at.accept("WITH", "SYSTEM", "VERSIONING"):
+            versioned = True
         elif at.sees("("):
             at.group()
         else:
             at.take()
-    return Options(charset, collation, comment)
+    return Options(charset, collation, comment, versioned)
 
 
 def table(at: Cursor) -> TableBody:
@@ -301,6 +307,7 @@ def table(at: Cursor) -> TableBody:
     columns: list[ColumnText] = []
     indexes: list[Index] = []
     periods: dict[str, tuple[str, ...]] = {}
+    versioned = False  # as one of its columns is
     clustered: bool | None = None
     for piece in split(at.group()):
         words = {part.text for part in piece if part.kind == "word"}
@@ -316,12 +323,14 @@ def table(at: Cursor) -> TableBody:
                 indexes.append(table_index)
         else:
             columns.append(column(piece))
+            versioned |= any(Cursor(piece[place:]).sees("WITH", "SYSTEM", "VERSIONING") for place in range(len(piece)))
     _refuse_query(at)
     given = options(at)
     parts = partitioning(at.rest()) if at else None
     inline = [own for text in columns for own in inline_indexes(text)]
     every = named([*inline, *(_over_periods(made, periods) for made in indexes)])
-    return TableBody(tuple(columns), every, given.charset, given.collation, parts, given.comment, clustered)
+    versioned |= given.versioned
+    return TableBody(tuple(columns), every, given.charset, given.collation, parts, given.comment, clustered, versioned)
 
 
 def _over_periods(index: Index, periods: Mapping[str, tuple[str, ...]]) -> Index:

@@ -33,6 +33,7 @@ from cdc_assets.ddl.alter import (
     Spec,
     StrangeSpec,
     TableCommentSpec,
+    VersioningSpec,
     specs,
 )
 from cdc_assets.ddl.clauses import UNKNOWN_PARTITIONS, ColumnText, inline_indexes, named
@@ -40,7 +41,7 @@ from cdc_assets.ddl.defaults import NoDefault, added_default, computed_default, 
 from cdc_assets.ddl.missing_ddl import NEXT_TIME, refuse_swapped, refuse_taken_names, refuse_unknown_columns
 from cdc_assets.ddl.partitions import partition_predicate, repartition
 from cdc_assets.ddl.retype import retyped, same_definition
-from cdc_assets.ddl.schema import facts, held, is_text, key_of, primary_first
+from cdc_assets.ddl.schema import facts, held, is_text, key_of, primary_first, refuse_past_rows
 from cdc_assets.ddl.statement import Alter, Exchange, Rename, Statement, Truncate, Unknown, statement
 from cdc_assets.ddl.text import Unreadable
 from cdc_assets.errors import TableHeld
@@ -80,6 +81,13 @@ def evolve(
     if isinstance(kind, Unknown):
         raise held(file, kind.reason)
     text = read_text(before, file, kind)
+    if any(isinstance(spec, VersioningSpec) for spec in text.specs):
+        refuse_past_rows(file, text.added.values())
+        raise held(
+            file,
+            "MariaDB gives the rows that are there a ROW START and a ROW END, which no event has: skipped, these read "
+            "NULL in rows that do not change later",
+        )
     pairs = _pair(before, file, text)
     after = schema_after(before, file, text, pairs, database_collation, timezone)
     refuse_computed(file, after, text, pairs)

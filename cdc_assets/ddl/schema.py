@@ -15,7 +15,7 @@ from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.ddl.statement import Alter, CreateTableStatement, Rename, Statement, create_head, statement
 from cdc_assets.ddl.text import Cursor, Unreadable, tokens
 from cdc_assets.errors import TableHeld
-from cdc_assets.model.schema import Column, Index, TableSchema
+from cdc_assets.model.schema import ROW_END, Column, Index, TableSchema
 from cdc_assets.model.splits import SchemaFile
 
 _TEXT_TYPES = frozenset("CHAR VARCHAR VAR_STRING TINYTEXT TEXT MEDIUMTEXT LONGTEXT ENUM SET".split())
@@ -91,6 +91,8 @@ def create(
             f"The text of CREATE TABLE cannot be read ({problem}), so virtual columns and unique keys are not known",
         ) from problem
     _compare(file, text)
+    if text.versioned:
+        refuse_past_rows(file, text.columns)
     return _keyed(_merge(file.columns, text, database_collation, timezone))
 
 
@@ -99,6 +101,10 @@ def _by_text(
 ) -> TableSchema:
     try:
         schema = created(file.query, like=like, database_collation=database_collation, timezone=timezone)
+        at = Cursor(tokens(file.query))
+        create_head(at)
+        if at.sees("(") and not at.sees("(", "LIKE") and (text := _table_text(file.query)).versioned:
+            refuse_past_rows(file, text.columns)
         return replace(schema, columns=of_server(schema.columns, file.server))
     except Unreadable as problem:
         raise held(
@@ -157,6 +163,23 @@ def _table_text(query: str) -> TableBody:
     at = Cursor(tokens(query))
     create_head(at)
     return table(at)
+
+
+def refuse_past_rows(file: SchemaFile, defined: Iterable[ColumnText]) -> None:
+    """Raise TableHeld for a table with system versioning unless one of its columns says until when a row is there."""
+    if any(text.expression == ROW_END for text in defined):
+        return
+    raise held(
+        file,
+        "MariaDB keeps former versions of its rows from here on, in columns that no event shows. It sends a DELETE as "
+        "an update and former versions as inserts, which cannot be told from others",
+        f'leave the table out: tables: {{exclude: ["{file.table}"]}} in the settings',
+        "let columns of its own say since and until when a row is there: at the source ALTER TABLE … DROP SYSTEM "
+        "VERSIONING, then ALTER TABLE … ADD COLUMN s TIMESTAMP(6) GENERATED ALWAYS AS ROW START, ADD COLUMN e "
+        "TIMESTAMP(6) GENERATED ALWAYS AS ROW END, ADD PERIOD FOR SYSTEM_TIME(s, e), ADD SYSTEM VERSIONING; release an "
+        "ALTER that is held here with --skip, a CREATE with --apply and its text without WITH SYSTEM VERSIONING, and "
+        "the later ALTER with --rebuild; let an incremental snapshot bring the rows",
+    )
 
 
 def _defined_by_alter(file: SchemaFile, ddl_statement: Statement, timezone: str | None) -> tuple[Column, ...]:

@@ -267,7 +267,7 @@ def _database(at: Cursor, file: SchemaFile) -> Statement:
     at.accept("IF", "NOT", "EXISTS")
     if at.next.kind == "name" or not at.sees("CHARACTER|CHARSET|COLLATE|DEFAULT"):
         at.name()
-    charset, collation, _ = options(at)
+    charset, collation, _, _ = options(at)
     database_collation = collation or CHARSET_COLLATIONS.get(charset) or None
     return CreateDatabase(database_collation) if created else AlterDatabase(database_collation)
 
@@ -302,7 +302,7 @@ def database_of(sql: str) -> tuple[str, str]:
     at.accept("NOT")
     at.accept("EXISTS")
     name = at.name()
-    charset, collation, _ = options(at)
+    charset, collation, _, _ = options(at)
     return name, collation or CHARSET_COLLATIONS.get(charset, "")
 
 

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from cdc_assets.model.steps import HoldTable
+from cdc_assets.operations.release import release
+from cdc_assets.settings.sections import TableSettings
 from cdc_assets_tests.binlog_connector import BinlogConnector, Change
 
 FIRST = Change(200, 0, "c", None, {"id": 1, "v": "a"})
@@ -182,3 +185,90 @@ def test_a_value_is_the_default_of_its_column_unless_the_converter_sends_null_as
     outcome = connector.feed.apply()
     assert [row["v"] for row in connector.rows] == ["", None]
     assert ("the default of its column" in repr(outcome)) == (replaces != "false")
+
+
+# --- tables that get system versioning --------------------------------------------------------------------------------
+
+PERIOD = (
+    "ADD COLUMN `s` TIMESTAMP(6) GENERATED ALWAYS AS ROW START, "
+    "ADD COLUMN `e` TIMESTAMP(6) GENERATED ALWAYS AS ROW END, "
+    "ADD PERIOD FOR SYSTEM_TIME(`s`, `e`), ADD SYSTEM VERSIONING"
+)
+
+
+def held(connector: BinlogConnector) -> tuple[int, str]:
+    """Return the version at which the table is held, and why."""
+    connector.feed.apply()
+    (step,) = (step for step in connector.feed.pipeline().planner.plan()[1].steps if isinstance(step, HoldTable))
+    return step.at, f"{step.reason} {step.ways}"
+
+
+def versioned_row(number: int, v: str, end: str = NOW) -> dict[str, object]:
+    return {"id": number, "v": v, "s": "2026-11-28T22:59:36Z", "e": end}
+
+
+def test_a_table_that_gets_a_visible_period_goes_on_without_it_in_older_rows() -> None:
+    connector = BinlogConnector("CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(9))", server="mariadb")
+    connector.send(FIRST, Change(201, 0, "c", None, {"id": 2, "v": "b"}))
+    connector.apply()
+    connector.ddl(300, f"ALTER TABLE `t` {PERIOD}")
+    version, reason = held(connector)
+    assert "a ROW START and a ROW END, which no event has" in reason
+    release(connector.feed.pipeline(), "shop.t", version, "skip")
+    old = {"id": 1, "v": "a"}
+    connector.send(Change(400, 0, "u", versioned_row(1, "a"), versioned_row(1, "x")))
+    connector.send(Change(401, 0, "c", None, versioned_row(1, "a", PAST)))
+    assert old not in connector.apply()
+    rows = {row["id"]: (row["v"], row["e"] is None) for row in connector.rows}
+    assert rows == {1: ("x", False), 2: ("b", True)}
+    drops = "DROP COLUMN `s`, DROP COLUMN `e`, DROP PERIOD FOR SYSTEM_TIME, DROP SYSTEM VERSIONING"
+    connector.ddl(500, f"ALTER TABLE `t` {drops}")
+    connector.send(Change(600, 0, "d", {"id": 2, "v": "b"}, None))
+    assert connector.apply() == [{"id": 1, "v": "x"}]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(9)) WITH SYSTEM VERSIONING",
+        "CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(9) WITH SYSTEM VERSIONING)",
+        "ALTER TABLE `t` ADD SYSTEM VERSIONING",
+    ],
+)
+def test_a_table_whose_former_rows_cannot_be_told_is_held_until_it_has_a_visible_period(made: str) -> None:
+    plain = "CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(9))"
+    connector = BinlogConnector(made if made.startswith("CREATE") else plain, server="mariadb")
+    connector.send(FIRST)
+    if made.startswith("ALTER"):
+        connector.apply()
+        connector.ddl(300, made)
+    version, reason = held(connector)
+    assert "cannot be told from others" in reason
+    connector.send(Change(400, 0, "u", {"id": 1, "v": "a"}, {"id": 1, "v": "a"}))  # a DELETE, as MariaDB sends it
+    connector.ddl(500, "ALTER TABLE `t` DROP SYSTEM VERSIONING")
+    connector.ddl(600, f"ALTER TABLE `t` {PERIOD}")
+    way = ("skip", "") if made.startswith("ALTER") else ("apply", plain)
+    release(connector.feed.pipeline(), "shop.t", version, *way)
+    later, _ = held(connector)
+    release(connector.feed.pipeline(), "shop.t", later, "rebuild")
+    connector.send(Change(700, 0, "r", None, versioned_row(2, "b"), snapshot="incremental"))
+    assert [row["v"] for row in connector.apply()] == ["b"]
+
+
+def test_a_table_with_invisible_versions_may_be_left_out() -> None:
+    connector = BinlogConnector(
+        "CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(9)) WITH SYSTEM VERSIONING", server="mariadb"
+    )
+    connector.send(FIRST)
+    assert 'tables: {exclude: ["shop.t"]}' in held(connector)[1]
+    without = TableSettings(exclude=("shop.t",))
+    connector.feed.settings = connector.feed.settings.model_copy(update={"tables": without})
+    assert connector.reasons() == []
+
+
+@pytest.mark.parametrize("clause", ["ADD PERIOD FOR `p` (`a`, `b`)", "DROP PERIOD FOR `p`", "DROP SYSTEM VERSIONING"])
+def test_a_period_of_the_application_leaves_rows_as_they_are(clause: str) -> None:
+    connector = BinlogConnector("CREATE TABLE `t` (`id` INT PRIMARY KEY, `a` DATE, `b` DATE)", server="mariadb")
+    connector.send(Change(200, 0, "c", None, {"id": 1, "a": 1, "b": 2}))
+    connector.ddl(300, f"ALTER TABLE `t` {clause}")
+    assert [row["id"] for row in connector.apply()] == [1]
