@@ -68,9 +68,14 @@ class Workbench:
         self.decode = decode
         self.changefeed = changefeed
         self.state = state
-        self.sessions = Sessions(settings, spark, lambda: refuse_unusable(settings))
+        self.sessions = Sessions(settings, spark, self._make_catalog)
         self._cleaned = False
         self._expected: dict[Life, tuple[Label, str]] = {}
+
+    def _make_catalog(self) -> None:
+        """Make the catalog before Java opens it: Java's driver makes no directory for its file."""
+        refuse_unusable(self.settings)
+        self.state.lazy_catalog.make()
 
     @property
     def engine(self) -> stage.Engine:

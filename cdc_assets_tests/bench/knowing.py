@@ -53,7 +53,7 @@ def know(feed: Feed, warehouse: Path) -> LakeSettings:
             {"c": lake.name, "n": table.name.schema, "t": table.name.table, "m": f"file://{place}"},
         )
     for namespace in {row["n"] for row in rows}:
-        ensure_namespace(state.catalog, namespace)
+        ensure_namespace(state.lazy_catalog.make(), namespace)
     with sa.create_engine(f"sqlite:///{warehouse}/catalog.db").begin() as connection:
         connection.execute(
             sa.text(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from cdc_assets.errors import TableMoved
 from cdc_assets.lake import Lake
@@ -23,6 +25,7 @@ from cdc_assets.model.schema_changes import (
 from cdc_assets.model.steps import (
     ChangeTable,
 )
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.lake import table_source
 from cdc_assets_tests.lake.table_source import ID, NOTE, OPTIONS, ORDERS, SCHEMA, Files, Source, id_below
 
@@ -35,6 +38,17 @@ def test_rows_are_inserted_updated_and_deleted_and_the_table_says_through_which_
     assert lake.applied()[orders.life].progress == Progress(300, Phase.ROWS)
     assert (result.inserted, result.updated, result.deleted) == (1, 1, 1)
     assert lake.state.named(ORDERS).rows == 3
+
+
+def test_java_opens_the_catalog_of_a_lake_that_is_not_there(lake: Lake, tmp_path: Path, spark: SparkSession) -> None:
+    """As executors do that land messages before there is any table."""
+    other = LakeSettings.from_warehouse(tmp_path / "not" / "there")
+    with closing(Lake(other, "default", lambda: spark)) as fresh:
+        assert fresh.applied() == {}
+        assert not (tmp_path / "not").exists()
+        fresh.workbench.sessions.side()
+        assert other.catalog_file is not None
+        assert other.catalog_file.exists()
 
 
 def test_java_is_asked_once_what_a_name_is(lake: Lake) -> None:

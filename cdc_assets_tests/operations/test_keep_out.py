@@ -206,7 +206,7 @@ def test_a_finding_about_the_first_rows_of_a_table_shows_nothing_of_them_where_i
     findings_by_run = {"run": outcome.findings, "unknown": inspect_changefeed(settings).findings}
     with closing(LakeState(lake, "little")) as state:
         findings_by_run["nothing kept out"] = inspect_changefeed(settings, lake).findings
-        state.catalog.create_namespace_if_not_exists(state.places.own.main)
+        state.lazy_catalog.make().create_namespace_if_not_exists(state.places.own.main)
         state.decisions.keep(*kept_out(shop.lake.decisions()))
         findings_by_run["kept out"] = inspect_changefeed(settings, lake).findings
     findings_texts = {name: repr(findings) for name, findings in findings_by_run.items()}

@@ -249,16 +249,16 @@ def step_spark(spark: SparkSession, settings: LakeSettings) -> SparkSession:
 class Sessions:
     """The sessions of one lake in one JVM; Spark is started when it is first needed, or given by `spark`.
 
-    `check` is called before the JVM is needed for the first time, and raises what speaks against that.
+    `prepare` is called before the JVM opens the lake's catalog, and raises what speaks against that.
     """
 
     def __init__(
         self,
         settings: LakeSettings,
         spark: Callable[[], SparkSession] | None = None,
-        check: Callable[[], None] = lambda: None,
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        self._check = check
+        self._prepare = prepare
         self._settings = settings
         self._given = spark
         self._spark: SparkSession | None = None
@@ -301,7 +301,7 @@ class Sessions:
         """The lake's catalog in the JVM. Raises JavaMissing, SetupError."""
         with self._lock:
             if self._iceberg is None:
-                self._check()
+                self._prepare()
                 given = self.spark if self._given is not None else None
                 jvm = given._jvm if given is not None else start_jvm(self._settings)
                 with races("the lake's catalog"):
