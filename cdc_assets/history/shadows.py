@@ -109,8 +109,7 @@ def _replaced(lives: Lives, name: TableId, shadow: TableId) -> TableHistory | No
         other = lives.tables[life]
         names = [table_name for table_name, *_ in other.names[-2:]]
         if len(names) > 1 and names[0].folded == name.folded and _is_former(names[1], name):
-            sent = other.events[-1].file.sent
-            return None if sent is not None and sent.captured else other
+            return other
     try:
         return lives.tables[lives.gone.newest(name)]
     except Unrecoverable:
@@ -185,6 +184,10 @@ def _go_on(lives: Lives, table: TableHistory, shadow: TableHistory | None, move:
     if shadow is not None:
         lives.drop(old, replace(file, table=old, sent=shadow.events[-1].file.sent))
     lives.replace_with(table, file, replace(event, name=file.table))
+    former = table.events[-1]
+    if former.name is not None and former.name != file.table and former.file.sent and former.file.sent.captured:
+        columns = bare(table.schema).columns  # its rows of then are not in it, but in the table that goes on
+        lives.begin(replace(former.file, version=file.version, query="", type=0, columns=columns, by_text=False))
     return True
 
 

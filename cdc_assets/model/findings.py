@@ -22,9 +22,9 @@ RULES = (
     "files-vanished", "files-missing", "missing-files", "removed-files", "empty-files", "partition-separator",
     "listing", "required-acks", "connector-settings", "sink-parameters", "zone", "date-level", "event-filters",
     "raw-updates", "no-ddl", INCOMPLETE, "missing-rows", "unmatched-complete", "expired-unread", "empty-in-snapshot",
-    "unsent-cascades", "replaced-by-create", "undecided-rows", "rows-run-again", "joint-files", "doubled-rows",
-    "patches-passed-over", "alike-keys", "timestamp-key", "text-key", "history-off", "history-unmatched",
-    "history-since", "layout", "keys",
+    "unsent-cascades", "replaced-by-create", "renamed-by-copy", "undecided-rows", "rows-run-again", "joint-files",
+    "doubled-rows", "patches-passed-over", "alike-keys", "timestamp-key", "text-key", "history-off",
+    "history-unmatched", "history-since", "layout", "keys",
     "approximate-key", "changed-values", "inferred-columns", "table-id-paths", "expiry", "unknown-table",
     "files-changed", "cut",
 )  # fmt: skip

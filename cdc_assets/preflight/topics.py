@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from cdc_assets.ddl import CreateTableStatement, is_statement, statement
+from cdc_assets.ddl import CreateTableStatement, Rename, is_statement, statement
 from cdc_assets.formats import Decoded
 from cdc_assets.model.findings import Finding
 from cdc_assets.model.progress import Lack
+from cdc_assets.model.schema_changes import RenameColumn
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.table_history import Dropped, History
 from cdc_assets.model.wording import counted
@@ -38,6 +39,7 @@ def findings(
     yield from _empty_in_snapshot(history, options)
     yield from _unsent(history)
     yield from _replaced(history)
+    yield from _renamed_by_copy(history)
     yield from _inferred(listing, history, options)
     yield from _lost(heads, history)
 
@@ -116,6 +118,25 @@ def _replaced(history: History) -> Iterator[Finding]:
                 table.life.source,
                 f"CREATE TABLE at {last.file.version}",
             )
+
+
+def _renamed_by_copy(history: History) -> Iterator[Finding]:
+    """Find columns that gh-ost gave another name in a copy whose rows the feed does not have."""
+    for table in live(history):
+        for event in table.events:
+            ddl_statement = statement(event.file)
+            if not isinstance(ddl_statement, Rename) or not ddl_statement.old.table.lower().endswith("_gho"):
+                continue
+            names = [change.new for change in event.hidden if isinstance(change, RenameColumn)]
+            if names:
+                yield warning(
+                    "renamed-by-copy",
+                    "gh-ost gave columns of these tables other names, and the feed does not have the rows that it "
+                    "copied. Their values are taken as copied (--approve-renamed-columns); with "
+                    "--skip-renamed-columns the source lost them. Then let verify --repair bring what it has.",
+                    table.name,
+                    f"{', '.join(names)} at {event.at}",
+                )
 
 
 def _way(options: TopicOptions) -> str:

@@ -94,7 +94,8 @@ def pt_osc_with_drop(log: Binlog, alter: str) -> None:
     log.renames(("_t_new", "t"))
 
 
-TOOLS = (gh_ost, gh_ost_in_two_steps, pt_osc, pt_osc_with_drop)
+GH_OST, PT_OSC = (gh_ost, gh_ost_in_two_steps), (pt_osc, pt_osc_with_drop)
+TOOLS = (*GH_OST, *PT_OSC)
 SHADOWS = ("_t_gho", "__t_new", "_t_new")
 
 
@@ -201,6 +202,28 @@ def test_a_table_may_change_several_times_and_a_tool_may_give_up_in_between() ->
     assert rows(feed) == [*({"n": n, "v": v, "x": 7} for n, v, _ in ROWS), {"n": 4, "v": "d", "x": 8}]
 
 
+@pytest.mark.parametrize(("tool", "former"), [(gh_ost, "_t_del"), (pt_osc, "_t_old"), (gh_ost_in_two_steps, "_t_.*")])
+@pytest.mark.parametrize("drops", [True, False])
+def test_a_former_table_that_the_connector_captures_is_another_one_without_rows(
+    tool: Any, former: str, drops: bool
+) -> None:
+    text, more, expected = ALTERS["a new column"]
+    log = before()
+    tool(log, text)
+    if not drops:
+        log.messages = [message for message in log.messages if "DROP TABLE" not in json.dumps(message)]
+    name = next(name for name in ("_t_del", "_t_old", "_t_20261128180000_del") if f"`{name}`" in str(log.messages))
+    if drops and tool is not pt_osc:
+        log.ddl(f"DROP TABLE `d`.`{name}`", name)
+    log.row("t", **{**expected[0], "n": 4, **more})
+    for cut in (None, *range(2, len(log.messages))):
+        feed, outcome = fed(log.messages, f"{LEFT_OUT},d.{former}".replace("_t_.*", name), cut)
+        assert held(outcome) == {}, cut
+        assert rows(feed) == [*expected, {**expected[0], "n": 4, **more}], cut
+        gaps = {str(table.name): table.gap is not None for table in outcome.tables if table.name in feed.lake.names()}
+        assert gaps == {"d.t": False, **({} if drops else {f"d.{name}": True})}, cut
+
+
 # --- what cannot be proven --------------------------------------------------------------------------------------------
 
 DOUBTS = {
@@ -239,6 +262,16 @@ def test_a_copy_that_may_have_other_rows_holds_the_table(tool: Any, alter: str) 
     assert DOUBTS[alter] in reason
     (table,) = feed.lake.tables.values()
     assert sorted((row["n"], row["v"], row["w"]) for row in table.rows.to_pylist()) == ROWS
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("alter", ["a new column", "another name"])
+def test_values_of_a_column_that_gh_ost_renames_are_told_to_be_uncertain(tool: Any, alter: str) -> None:
+    log = before()
+    tool(log, ALTERS[alter][0])
+    findings = [finding for finding in fed(log.messages)[1].findings if finding.rule == "renamed-by-copy"]
+    assert len(findings) == (alter == "another name" and tool in GH_OST)
+    assert all((finding.table, finding.detail[:6]) == ("d.t", "label ") for finding in findings)
 
 
 def test_a_ddl_of_the_table_after_the_copy_was_made_holds_it() -> None:
