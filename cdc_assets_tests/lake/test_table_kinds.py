@@ -87,19 +87,19 @@ def test_rows_without_key_leave_by_the_forms_of_their_values(lake: Lake) -> None
             ("I", 111, 1, compact, "16777216", "[]"),
             ("I", 112, 2, None, None, "[1, 1]"),
             ("I", 113, 2, None, None, None),
+            ("I", 114, 3, spaced, "0.1", "[]"),
         ],
     )
-    bag.apply(300, [*[("D", 210, 1, compact, "16777216", "[]")] * 3, ("D", 211, 2, None, None, "[1,1]")])
-    assert [row[0] for row in bag.rows()] == [1, 2]
     bag.apply(
-        400,
+        300,
         [
-            *[("I", 310, 3, spaced, "0.1", "[]")] * 3,
-            ("D", 320, 1, compact, "16777216", "[]"),
-            *[("D", 330, 3, compact, "0.1", "[]")] * 2,
+            *[("D", 210, 1, compact, "16777216", "[]")] * 3,
+            ("D", 211, 2, None, None, "[1,1]"),
+            *[("I", 220, 3, spaced, "0.1", "[]")] * 2,
+            *[("D", 230, 3, compact, "0.1", "[]")] * 2,
         ],
     )
-    assert [row[0] for row in bag.rows()] == [2, 3]
+    assert [row[0] for row in bag.rows()] == [1, 2, 3]
     with pytest.raises(TableHeld, match="2 of 3 deleted rows"):
         bag.apply(500, [*[("D", 410, 3, compact, "0.1", "[]")] * 2, ("D", 411, 3, compact, "0.2", "[]")])
 
