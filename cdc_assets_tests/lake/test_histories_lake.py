@@ -8,25 +8,33 @@ that fails is named by it: `CDC_ASSETS_HISTORIES=1200-1400 make soak` tries othe
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import product
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.lake import Lake
 from cdc_assets.lake.maintenance import LakeMaintenance
+from cdc_assets.model.schema_changes import ContinueColumn, Rekey
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.settings.sections import MaintenanceSettings
+from cdc_assets_tests.folding import differences
 from cdc_assets_tests.generated import Feed, Trial, faults
+from cdc_assets_tests.pipeline.test_history_tables import stopped
+from cdc_assets_tests.pipeline.test_states_of_histories import faults as state_faults
+from cdc_assets_tests.source import Source
+from cdc_assets_tests.writer import Publication
 
 pytestmark = pytest.mark.timeout(900)
 
-CHOSEN = (13, 53)
-"""Numbers of histories that are always tried: short, and together of most kinds."""
+CHOSEN = (("mirrors", 13), ("mirrors", 53), ("history tables", 13))
+"""Kinds of tables and numbers of histories that are always tried: short, and together of most kinds of DDL."""
 
 _FIRST, _, _LAST = os.environ.get("CDC_ASSETS_HISTORIES", "1-200").partition("-")
 NUMBERS = range(int(_FIRST), int(_LAST or _FIRST) + 1)
@@ -47,38 +55,77 @@ def tidy(feed: Feed) -> list[str]:
     return [f"{table.before.table}: {table.problem}" for table in done.tables if table.problem]
 
 
-def check(number: int, spark: SparkSession, directory: Path, tomls: Mapping[str, Path]) -> None:
-    """One go and step by step, both on Spark, both equal to the source."""
-    trial = Trial(number)
+def mirror_faults(feed: Feed, source: Source, state: Publication) -> Iterable[str]:
+    """Apply a publication, and say where the mirrors are not the source's tables."""
+    return faults(feed, state, source.contents(state.shown))
+
+
+def history_faults(feed: Feed, source: Source, state: Publication) -> Iterable[str]:
+    """Apply a publication, and say which states are not those of the source, and which logs lead to other rows."""
+    yield from state_faults(feed, source, state)
+    yield from (fault for fault in stopped(feed, state) if "no key" not in fault)
+    yield from unlike(feed)
+
+
+def unlike(feed: Feed) -> Iterator[str]:
+    """Say which logs of a lake do not lead to the rows of their mirrors."""
+    tables, history = feed.lake.state.tables(), feed.pipeline.planner.plan()[1].history
+    for life, log in tables.items():
+        if life.kind != "log":
+            continue
+        mirror = tables[life.source]
+        events = history.lives[life].events
+        if any(isinstance(change, Rekey) for event in events for change in event.changes):
+            continue  # older changes are upserts by another key
+        back = {
+            change.column.name for event in events for change in event.changes if isinstance(change, ContinueColumn)
+        }
+        rows = read(feed.lake, mirror) if mirror.name is not None else None
+        yield from differences(str(life), read(feed.lake, log), history.lives[life].schema, rows, back)
+
+
+def read(lake: Lake, table: Any) -> pa.Table:
+    rows: pa.Table = lake.state.catalog.load_table(table.identifier).scan().to_arrow()
+    return rows
+
+
+KINDS: dict[str, tuple[Callable[[Feed, Source, Publication], Iterable[str]], dict[str, Any]]] = {
+    "mirrors": (mirror_faults, {}),
+    "history tables": (history_faults, {"history": {"*.*": ["log", "scd2"]}}),
+}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "number"),
+    [
+        *CHOSEN,
+        *(pytest.param(*each, marks=pytest.mark.soak) for each in product(KINDS, NUMBERS) if each not in CHOSEN),
+    ],
+)
+def test_a_generated_history_ends_equal_to_the_source(
+    spark: SparkSession, tmp_path: Path, tomls: Mapping[str, Path], kinds: str, number: int
+) -> None:
+    """By checkpoint with upkeep in between, and in one go."""
+    trial, (faults_of, given) = Trial(number), KINDS[kinds]
     source = trial.source
     states = trial.publications(source)
     print(f"{trial.style}\n{source.script}")  # what pytest shows of a history that fails
-    lakes = [
-        Lake(LakeSettings.from_warehouse(directory / name), "default", lambda: spark) for name in ("often", "once")
-    ]
-    often, once = (Feed(trial.style, tomls[trial.style.rendering], lake) for lake in lakes)
+    often, once = (
+        Feed(
+            trial.style,
+            tomls[trial.style.rendering],
+            Lake(LakeSettings.from_warehouse(tmp_path / name), "default", lambda: spark),
+            **given,
+        )
+        for name in ("often", "once")
+    )
     try:
         for state, tidies in zip(states, trial.tidies(len(states)), strict=True):
-            assert faults(often, state, source.contents(state.shown)) == [], state.checkpoint
+            assert [*faults_of(often, source, state)] == [], state.checkpoint
             assert not tidies or tidy(often) == []
-        assert faults(once, states[-1], source.contents(states[-1].shown)) == [], "in one go"
+        assert [*faults_of(once, source, states[-1])] == [], "in one go"
         assert often.journal == once.journal
     finally:
         for feed in (often, once):
             feed.lake.close()
             feed.close()
-
-
-@pytest.mark.parametrize("number", CHOSEN)
-def test_a_generated_history_ends_equal_to_the_source(
-    spark: SparkSession, tmp_path: Path, tomls: Mapping[str, Path], number: int
-) -> None:
-    check(number, spark, tmp_path, tomls)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("number", NUMBERS)
-def test_many_generated_histories_end_equal_to_the_source(
-    spark: SparkSession, tmp_path: Path, tomls: Mapping[str, Path], number: int
-) -> None:
-    check(number, spark, tmp_path, tomls)

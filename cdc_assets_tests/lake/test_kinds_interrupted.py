@@ -19,8 +19,7 @@ from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.generated import Feed, Trial
 from cdc_assets_tests.kills import SEAMS, Killed, Trap, trapped
-from cdc_assets_tests.lake.test_histories_lake import NUMBERS
-from cdc_assets_tests.lake.test_history_tables_lake import unlike
+from cdc_assets_tests.lake.test_histories_lake import NUMBERS, unlike
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.pipeline.test_states_of_histories import faults
 

@@ -1,12 +1,8 @@
-"""States of generated histories on Spark and Iceberg, by checkpoint with upkeep in between, and in one go.
-
-A history that fails is named by its number, as in `test_histories_lake`.
-"""
+"""Tables of states on Spark and Iceberg: what the page on history says, what upkeep finds, records that come late."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -20,34 +16,9 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.lake import LakeSettings
-from cdc_assets_tests.generated import Feed, Trial
-from cdc_assets_tests.lake.test_histories_lake import NUMBERS, tidy
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
-from cdc_assets_tests.pipeline.test_states_of_histories import STATES, faults
 
 pytestmark = pytest.mark.timeout(900)
-
-CHOSEN = (13,)
-
-
-def check(number: int, spark: SparkSession, directory: Path, tomls: Mapping[str, Path]) -> None:
-    trial = Trial(number)
-    source = trial.source
-    publications = trial.publications(source)
-    print(f"{trial.style}\n{source.script}")  # what pytest shows of a history that fails
-    lakes = [
-        Lake(LakeSettings.from_warehouse(directory / name), "default", lambda: spark) for name in ("often", "once")
-    ]
-    often, once = (Feed(trial.style, tomls[trial.style.rendering], lake, history=STATES) for lake in lakes)
-    try:
-        for publication, tidies in zip(publications, trial.tidies(len(publications)), strict=True):
-            assert [*faults(often, source, publication)] == [], publication.checkpoint
-            assert not tidies or tidy(often) == []
-        assert [*faults(once, source, publications[-1])] == [], "in one go"
-    finally:
-        for feed in (often, once):
-            feed.lake.close()
-            feed.close()
 
 
 def test_the_statements_of_the_page_on_history_tell_the_rows_of_then(spark: SparkSession, tmp_path: Path) -> None:
@@ -129,18 +100,3 @@ def test_a_replayed_record_is_the_state_that_it_was_between_the_others(spark: Sp
         *[(1, "a", 10, 11), (1, "b", 11, 12), (1, "c", 12, 31), (1, "d", 31, None), (2, "x", 32, None)]
     ]
     lake.close()
-
-
-@pytest.mark.parametrize("number", CHOSEN)
-def test_the_states_of_a_generated_history_are_those_of_the_source(
-    spark: SparkSession, tmp_path: Path, tomls: Mapping[str, Path], number: int
-) -> None:
-    check(number, spark, tmp_path, tomls)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("number", NUMBERS)
-def test_the_states_of_many_generated_histories_are_those_of_the_source(
-    spark: SparkSession, tmp_path: Path, tomls: Mapping[str, Path], number: int
-) -> None:
-    check(number, spark, tmp_path, tomls)
