@@ -372,22 +372,6 @@ def dies_over_some(_: Quarantine, __: Life, lines: Sized) -> None:
         raise KeyboardInterrupt
 
 
-def test_a_replay_into_a_table_without_key_that_was_committed_is_not_committed_again(
-    tmp_path: Path, lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bucket = keyless(tmp_path, lake)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Quarantine, "close", dies_over_some)
-        with pytest.raises(KeyboardInterrupt):
-            bucket.replay()
-    assert bucket.rows() == [(1, 5), (1, 5)]
-    assert len(bucket.kept()) == 1
-    bucket.replay()
-    assert bucket.rows() == [(1, 5), (1, 5)]
-    assert bucket.kept() == []
-
-
 @pytest.mark.parametrize("dies", ["before it closes the records", "never"])
 def test_of_two_replays_into_a_table_without_key_at_once_one_adds_the_row(
     tmp_path: Path, open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch, dies: str
