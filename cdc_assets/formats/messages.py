@@ -340,6 +340,8 @@ def position_text(*parts: int) -> str:
 
 SNAPSHOT_DDL = position_text(0)
 """The position of all schema changes of a connector's snapshot, of which each is of a table of its own."""
+_SNAPSHOT = f"{position_text(1)}."
+"""How the positions of a connector's snapshots begin."""
 
 
 def source_text(dialect: str, name: str) -> str:
@@ -354,7 +356,7 @@ def dialect_of(source: str) -> str:
 
 def is_of_snapshot(position: str) -> bool:
     """Return whether a position in the source's log is that of a connector's snapshot, which stands before the log."""
-    return position.startswith(f"{1:0{_POSITION_DIGITS}d}.")
+    return position.startswith(_SNAPSHOT)
 
 
 def truncating(table: TableId) -> str:

@@ -124,6 +124,8 @@ class KeylessRows:
 
     def _rows(self, pieces: Sequence[Piece], lines: Sequence[Line]) -> Iterator[tuple[_Log, str, int]]:
         """Yield table and source, place and number of lines with a row without key in the log, behind any snapshot."""
+        if not any(piece.batch.column("key").null_count for piece in pieces):
+            return
         names = ("kind", "message", "schema", "table", "source", "source_position", "phase", "read_at")
         columns = [[piece.spoken.column(name).to_pylist() for name in names] for piece in pieces]
         keyed = [piece.batch.column("key").is_valid().to_pylist() for piece in pieces]

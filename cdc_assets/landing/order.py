@@ -23,7 +23,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -124,41 +123,40 @@ class Backlog:
 
     def places(self, piece: Piece) -> list[str]:
         """The place of each line in the source's log, "" for none; logs follow each other as they were first met."""
-        return self._numbered(piece, piece.spoken.column("source_position"))
+        places: list[str] = self._numbered(piece, piece.spoken.column("source_position")).to_pylist()
+        return places
 
-    def _reaches(self, piece: Piece) -> list[str]:
+    def _reaches(self, piece: Piece) -> pa.StringArray:
         """How far the source's log was at each line: its place, or where it was read where it has none."""
         columns = (piece.spoken.column(name) for name in ("source_position", "read_at"))
         return self._numbered(piece, pc.coalesce(*columns))
 
-    def _numbered(self, piece: Piece, column: pa.StringArray) -> list[str]:
-        places, before, place = [], ("", ""), ""
-        for source, at in zip(piece.spoken.column("source").to_pylist(), column.to_pylist(), strict=True):
-            name = source or ""
-            if at and (name, at) != before:
-                if name not in self._sources:
-                    self._sources.append(name)
-                before, place = (name, at), f"{self._sources.index(name):06d}/{at}"
-            places.append(place if at else "")
-        return places
+    def _numbered(self, piece: Piece, column: pa.StringArray) -> pa.StringArray:
+        nothing = pa.scalar(None, pa.string())
+        column = pc.if_else(pc.equal(column, ""), nothing, column)
+        logs = pc.if_else(column.is_valid(), piece.spoken.column("source").fill_null(""), nothing).dictionary_encode()
+        names = logs.dictionary.to_pylist()
+        self._sources += [name for name in names if name not in self._sources]
+        numbers = pa.array([f"{self._sources.index(name):06d}" for name in names], pa.string()).take(logs.indices)
+        return pc.binary_join_element_wise(numbers, column, "/").fill_null("")
 
     def greatest(self, partitions: Sequence[Partition] | None = None) -> str:
         """Return the greatest place in the source's log that was read, "" if there was none; of some, the least."""
         places = []
         for partition in self._pieces if partitions is None else partitions:
-            reached = (at for piece in self._pieces.get(partition, ()) for at in self._reaches(piece))
-            places.append(max(reached, default=""))
+            reached = (pc.max(self._reaches(piece)).as_py() for piece in self._pieces.get(partition, ()))
+            places.append(max(filter(None, reached), default=""))
         return (max if partitions is None else min)(places, default="")
 
     def marks(self, before: Mapping[Partition, str]) -> dict[Partition, str]:
         """Return the greatest mark of each partition that has one, no less than that of `before`."""
         newest = dict[Partition, str]()
         for piece in self:
-            kinds = piece.spoken.column("kind").to_pylist()
-            for kind, at in zip(kinds, self.places(piece), strict=True):
-                if kind == Kind.RESOLVED.value and at:
-                    known = newest.get(piece.partition, before.get(piece.partition, ""))
-                    newest[piece.partition] = max(at, known)
+            marks = self._numbered(piece, piece.spoken.column("source_position")).filter(
+                pc.equal(piece.spoken.column("kind"), Kind.RESOLVED.value)
+            )
+            if at := pc.max(marks).as_py():
+                newest[piece.partition] = max(at, newest.get(piece.partition, before.get(piece.partition, "")))
         return newest
 
     # --- in time ---
@@ -238,8 +236,8 @@ class Backlog:
         """Return the first message of a piece that is not landed yet."""
         messages = list[int]()
         if through is not None:
-            lines = (line for line, at in enumerate(self._reaches(piece)) if at > through)
-            messages += [piece.spoken.column("message")[line].as_py() for line in islice(lines, 1)]
+            lines = pc.greater(self._reaches(piece), through)
+            messages += piece.spoken.column("message").filter(lines)[:1].to_pylist()
         if until is not None:
             late = pc.greater(piece.batch.column("timestamp"), pa.scalar(until, pa.int64()))
             messages += np.flatnonzero(late.fill_null(True).to_numpy(zero_copy_only=False))[:1].tolist()
@@ -442,7 +440,8 @@ class SourceOrder:
     send changes, by source and run, in milliseconds since 1970, and `_created` the table of the snapshot's CREATE TABLE
     that is the newest DDL of a partition. Of TiCDC, whose places are milliseconds, `_named_at` has the tables (folded)
     with the places at which a DDL gave them their name, and `_newest_ddl` the place of a table's last DDL in a
-    partition.
+    partition. `_newest_rows` has the rows with which streams end and whose digests are not in `streams` yet: those of a
+    row are wanted only once no row beyond it comes.
 
     `bare` are topics with barriers of which no row has a place. Their rows are in the order of partitions, as a part of
     one that was split has a greater number: a barrier only says through where what is before it is complete. `ahead` is
@@ -475,6 +474,7 @@ class SourceOrder:
     _first_rows: dict[tuple[TableId, str], str] = field(default_factory=dict)
     _streaming: dict[tuple[str, str], int] = field(default_factory=dict)
     _created: dict[Partition, object] = field(default_factory=dict)
+    _newest_rows: dict[Stream, _Row] = field(default_factory=dict)
     _named_at: set[tuple[TableId, str]] = field(default_factory=set)
     _newest_ddl: dict[tuple[Partition, TableId], str] = field(default_factory=dict)
 
@@ -750,10 +750,15 @@ class SourceOrder:
         if not self._sends_again:
             return known, False, late
         place, ts = row.stated, row.ts
+        is_grouped = self._is_grouped(row)
+        if place and row.phase is None and place > known.newest and not (is_grouped and same_group(known, place)):
+            self.streams[row.stream] = end = self._end_beyond(row, known)
+            return end, False, late
+        known = self._with_digests(row.stream, known)
         if row.read_at:
             self.streams[row.stream] = known
             return known, self._is_read_again(known, row, row.read_at), late
-        if self._is_grouped(row):
+        if is_grouped:
             end, repeated, late = self._follow_group(known, row)
         else:
             end, repeated = follow(known, place, partial(_digest, row.batch, row.message))
@@ -782,6 +787,28 @@ class SourceOrder:
         self.streams[row.stream] = end
         return end, repeated, late
 
+    def _end_beyond(self, row: _Row, known: StreamEnd) -> StreamEnd:
+        """Return a stream's end with a row that stands beyond all of the stream, but for its digests."""
+        self._newest_rows[row.stream] = row
+        made, anew = (max(row.ts, known.made), known.anew) if self._in_source_order and row.ts else (0, False)
+        return StreamEnd(row.stated or "", 1, 0, made=made, anew=anew, run=row.run)
+
+    def finish(self) -> None:
+        """Write the digests of the rows with which streams end into `streams`."""
+        for stream in list(self._newest_rows):
+            self.streams[stream] = self._with_digests(stream, self.streams[stream])
+
+    def _with_digests(self, stream: Stream, end: StreamEnd) -> StreamEnd:
+        """Return a stream's end with the digests of the row that it ends with, where they were not made yet."""
+        row = self._newest_rows.pop(stream, None)
+        if row is None:
+            return end
+        contents = _digest(row.batch, row.message)
+        group = _group_digest(row, contents) if self._is_grouped(row) else ""
+        if group or not row.has_key:
+            self._sent[stream] = row.sent_ms
+        return end._replace(first=contents, group=group)
+
     def _is_grouped(self, row: _Row) -> bool:
         """Return whether other rows may share a row's place in the log."""
         if not (row.stated and self._in_source_order) or is_of_snapshot(row.stated):
@@ -789,20 +816,17 @@ class SourceOrder:
         return dialect_of(row.stream.source) in _GROUP_PLACES
 
     def _follow_group(self, known: StreamEnd, row: _Row) -> tuple[StreamEnd, bool, str]:
-        """Return a stream's end with a row of a group, whether it is a repetition, and why that cannot be told.
+        """Return a stream's end with a row of a group that is not beyond it.
+
+        With it whether the row is a repetition, and why that cannot be told.
 
         No row with a key changes in one way twice in a row, so its newest change is a copy when it comes again, and so
         is one that cannot follow it. Copies of others are taken once more, which leads to the same row.
         """
         place = row.stated or ""
-        is_same = same_group(known, place)
-        if place < known.newest and not is_same:
+        if not same_group(known, place):
             return known._replace(again_at=0, again_after=0, again_from=-1, run=row.run or known.run), True, ""
-        contents = _digest(row.batch, row.message)
-        digest = row_digest(_key_digest(row.batch, row.message), contents, row.op)
-        if not is_same:
-            self._sent[row.stream] = row.sent_ms
-            return StreamEnd(place, 1, 0, contents, run=row.run, group=digest), False, ""
+        digest = _group_digest(row, _digest(row.batch, row.message))
         is_same_run = bool(row.run) and row.run == known.run
         if row.has_key:
             newest = newest_of_key(known, digest)
@@ -963,9 +987,10 @@ def _digest(batch: pa.RecordBatch, message: int) -> str:
     return hashlib.blake2b(repr((key, value)).encode(), digest_size=8).hexdigest()
 
 
-def _key_digest(batch: pa.RecordBatch, message: int) -> str:
-    """Return what is equal for messages of one key."""
-    return hashlib.blake2b(repr(batch.column("key")[message].as_py()).encode(), digest_size=4).hexdigest()
+def _group_digest(row: _Row, contents: str) -> str:
+    """Return what is equal for copies of a row among those of its group; `contents` is that of its message."""
+    key = hashlib.blake2b(repr(row.batch.column("key")[row.message].as_py()).encode(), digest_size=4).hexdigest()
+    return row_digest(key, contents, row.op)
 
 
 _SOURCE = re.compile(rb'"source":\{[^{}]*\}')

@@ -241,6 +241,7 @@ class OffsetBatch:
                     reader.newest[partition] = as_landed(piece.batch, count - 1)
                 lines += self._order.lines(piece, len(pieces), self._was_landed)
                 pieces.append(piece)
+        self._order.finish()
         self.backlog.clear()
         if self._order.copies:
             lines = [
