@@ -11,7 +11,8 @@ from cdc_assets_tests.bench.feeds import Feed
 from cdc_assets_tests.bench.measuring import Cost, contend, run
 from cdc_assets_tests.bench.messages import LEAST_PER_SECOND, rates
 from cdc_assets_tests.bench.scenarios import PYTHON, SCENARIOS, Figure, Place, _best, _check, _laps, _scenario, _whole
-from cdc_assets_tests.bench.topics import PARTITIONS, archive, broker_cpu_seconds, play, sink_uri
+from cdc_assets_tests.bench.topics import PARTITIONS, archive, broker_cpu_seconds, play, sink_uri, write_archive
+from cdc_assets_tests.bench.translated import TRANSLATIONS
 from cdc_assets_tests.kafka_broker import Broker, running_broker
 
 __all__ = ["ON_A_BROKER", "SCENARIOS"]
@@ -91,31 +92,31 @@ def archived_topic(place: Place) -> Iterator[Figure]:
 
 @_scenario
 def by_offset(place: Place) -> Iterator[Figure]:
-    """An archive of Canal-JSON without TiDB's extension, landed by offset, in turns with the same rows with it."""
+    """Archives of the protocols that are landed by offset, in turns with Canal-JSON with TiDB's extension."""
     feed, right = place.feed("canal", protocol="canal-json"), place.feed("csv")
-    changes, keys = place.of(1_000_000, 100), place.of(500_000, 50)
+    changes, keys = place.of(300_000, 100), place.of(150_000, 50)
     for each in (feed, right):  # what DuckDB reads is CSV
         each.append(changes, keys, fill=keys, files=4)
-    costs: dict[bool, list[Cost]] = {True: [], False: []}
-    for turn in range(4):
-        extension = turn % 2 == 0
-        directory, lake = place.at("archive"), place.at(f"lake-{turn}")
-        archive(feed, directory, 2, extension)
-        flags = [
-            "--archive",
-            str(directory),
-            "--archive-layout",
-            "records",
-            *(["--accept-unordered"] * (not extension)),
-        ]
-        uri = sink_uri("none:9092", "bench", extension)
-        costs[extension].append(run([*PYTHON, "apply", "--sink-uri", uri, *flags, "--warehouse", str(lake), "--json"]))
-        _check(feed, lake, right=right, stamped=extension)
-    with_it, without = (min(costs[extension], key=lambda cost: cost.cpu_seconds) for extension in (True, False))
-    for what, cost in (("with the extension", with_it), ("without it, by offset", without)):
-        yield Figure("by-offset", f"an archive {what}, process start to exit", cost.wall_seconds, notes=_whole(cost))
-    yield Figure("by-offset", "without it to with it, CPU seconds", without.cpu_seconds / with_it.cpu_seconds, "x", 1.2)
-    yield Figure("by-offset", "the same in peak memory", without.peak_pss_mb / max(1, with_it.peak_pss_mb), "x", 1.2)
+    costs: dict[str, list[Cost]] = {protocol: [] for protocol in TRANSLATIONS}
+    for _ in range(place.of(2)):
+        for protocol, translation in TRANSLATIONS.items():
+            directory, lake = place.at("archive"), place.at("lake")
+            flags = ["--archive", str(directory), "--archive-layout", "records"]
+            flags += translation.flags(feed, place.at("settings"))
+            write_archive(translation.messages(feed), directory, 2, translation.topic)
+            words = ["apply", "--sink-uri", translation.uri, *flags, "--warehouse", str(lake), "--json"]
+            costs[protocol].append(run([*PYTHON, *words]))
+            _check(feed, lake, right=right, stamped=translation.stamped)
+    cost_by_protocol = {
+        protocol: min(protocol_costs, key=lambda cost: cost.cpu_seconds) for protocol, protocol_costs in costs.items()
+    }
+    beside = cost_by_protocol[next(iter(TRANSLATIONS))]
+    for protocol, cost in cost_by_protocol.items():
+        yield Figure("by-offset", f"{changes:,} changes, {protocol}", cost.wall_seconds, notes=_whole(cost))
+        if cost is not beside:
+            spent, held = cost.cpu_seconds / beside.cpu_seconds, cost.peak_pss_mb / max(1, beside.peak_pss_mb)
+            yield Figure("by-offset", f"{protocol} to the first, CPU seconds", spent, "x", 1.2)
+            yield Figure("by-offset", f"{protocol} to the first, peak memory", held, "x", 1.2)
 
 
 def _applied(broker: Broker, uri: str, place: Place) -> tuple[Cost, dict[str, Any]]:

@@ -8,7 +8,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -18,14 +18,28 @@ from cdc_assets_tests.kafka_broker import Broker, write
 
 __all__ = [
     "PARTITIONS",
+    "Message",
     "Player",
     "archive",
     "archive_changes",
     "broker_cpu_seconds",
     "consume_all",
+    "messages_of_feed",
     "play",
     "sink_uri",
+    "spread",
+    "write_archive",
 ]
+
+
+class Message(NamedTuple):
+    """A message of a topic: "" stands for the feed's own."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    topic: str = ""
+
 
 PARTITIONS = 3
 _BEGIN_MS = 1_795_216_000_000
@@ -48,29 +62,39 @@ def play(
     broker.create(topic, PARTITIONS)
     producer = broker.producer(linger_ms=50, compression_type="lz4")
     count = 0
-    for partition, value in _messages(feed, mixed, extension):
+    for message in messages_of_feed(feed, mixed, extension):
+        assert message.value is not None
         sent_ms = _BEGIN_MS + round(count * pace_ms) if pace_ms else 0
-        write(producer, topic, partition, None, value, sent_ms)
+        write(producer, topic, message.partition, message.key, message.value, sent_ms)
         count += 1
     assert producer.flush(120) == 0
     return count
 
 
-def archive(feed: Feed, directory: Path, files: int, extension: bool = True) -> None:
-    """Write what `play` produces into so many files of the layout `records`, ten messages in each millisecond."""
+def archive(feed: Feed, directory: Path, files: int) -> None:
+    """Write what `play` produces into so many files of the layout `records`."""
+    write_archive(messages_of_feed(feed), directory, files)
+
+
+def write_archive(messages: Iterable[Message], directory: Path, files: int, topic: str = "bench") -> None:
+    """Write messages into so many files of the layout `records`, ten messages in each millisecond."""
     directory.mkdir(exist_ok=True)
-    held = list(_messages(feed, mixed=False, extension=extension))
-    offsets = [0] * PARTITIONS
+    held = list(messages)
+    offsets, count = dict[tuple[str, int], int](), 0
     for number in range(files):
         with (directory / f"bench-{number:05d}.jsonl").open("w") as file:
-            for partition, value in held[number * len(held) // files : (number + 1) * len(held) // files]:
-                file.write(_record(partition, offsets[partition], _BEGIN_MS + sum(offsets) // 10, value))
-                offsets[partition] += 1
+            for message in held[number * len(held) // files : (number + 1) * len(held) // files]:
+                message = message._replace(topic=message.topic or topic)
+                place = message.topic, message.partition
+                offsets[place] = offsets.get(place, -1) + 1
+                file.write(_record(message, offsets[place], _BEGIN_MS + count // 10))
+                count += 1
 
 
-def _record(partition: int, offset: int, moment_ms: int, value: bytes) -> str:
-    place = {"topic": "bench", "partition": partition, "offset": offset, "timestamp_ms": moment_ms}
-    return json.dumps({**place, "key_b64": None, "value_b64": b64encode(value).decode(), "headers": []}) + "\n"
+def _record(message: Message, offset: int, moment_ms: int) -> str:
+    place = {"topic": message.topic, "partition": message.partition, "offset": offset, "timestamp_ms": moment_ms}
+    texts = [None if part is None else b64encode(part).decode() for part in (message.key, message.value)]
+    return json.dumps({**place, "key_b64": texts[0], "value_b64": texts[1], "headers": []}) + "\n"
 
 
 class Player:
@@ -86,7 +110,7 @@ class Player:
         """Send `changes` of each table, then a mark in every partition; return the mark."""
         through = self._feed.append(changes, keys, fill=fill)
         for table in range(self._feed.tables):
-            self._send((_spread(row), row) for row in _rows(self._feed, table))
+            self._send((spread(row), row) for row in _rows(self._feed, table))
             for file in self._feed.files(table):
                 file.unlink()
         self._send((partition, _marked(through)) for partition in range(PARTITIONS))
@@ -98,16 +122,17 @@ class Player:
         assert self._producer.flush(60) == 0
 
 
-def _messages(feed: Feed, mixed: bool, extension: bool) -> Iterator[tuple[int, bytes]]:
+def messages_of_feed(feed: Feed, mixed: bool = False, extension: bool = True) -> Iterator[Message]:
+    """Yield a feed of Canal-JSON files as the messages of a topic, as `play` produces them."""
     for table in range(feed.tables):
-        yield 0, _bare(_statement(feed, table), extension)
+        yield Message(0, None, _bare(_statement(feed, table), extension))
     tables = [_rows(feed, table) for table in range(feed.tables)]
     rows = chain.from_iterable(zip_longest(*tables)) if mixed else chain(*tables)
     for row in rows:
         if row is not None:
-            yield _spread(row), _bare(row, extension)
+            yield Message(spread(row), None, _bare(row, extension))
     for partition in range(PARTITIONS) if extension else ():
-        yield partition, _mark(feed)
+        yield Message(partition, None, _mark(feed))
 
 
 def _rows(feed: Feed, table: int) -> Iterator[bytes]:
@@ -120,8 +145,8 @@ def _bare(line: bytes, extension: bool) -> bytes:
     return line if extension else line[: line.rindex(b',"_tidb":' if b',"_tidb":' in line else b', "_tidb":')] + b"}"
 
 
-def _spread(line: bytes) -> int:
-    """Choose the partition of a change by its key, the member that comes first in its row."""
+def spread(line: bytes) -> int:
+    """Return the partition of a change of Canal-JSON by its key, the member that comes first in its row."""
     at = line.rindex(b'"data":[{')
     return sum(line[at + 9 : at + 25].partition(b",")[0]) % PARTITIONS
 
@@ -168,7 +193,7 @@ def archive_changes(directory: Path, tables: int, number: int, offsets: dict[int
     for partition, value in sent:
         offset = offsets.get(partition, 0)
         offsets[partition] = offset + 1
-        lines.append(_record(partition, offset, moment >> 18, value))
+        lines.append(_record(Message(partition, None, value, "bench"), offset, moment >> 18))
     (directory / f"bench-{number:05d}.jsonl").write_text("".join(lines))
 
 
