@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from cdc_assets.formats import MOVED, NOT_WRITTEN, UNCHANGED, Decoded, MessageOptions, Op, shape_of
 from cdc_assets.formats.members import named
 from cdc_assets.formats.records import CellKind, Path, RecordColumn, Records, bits
+from cdc_assets.formats.words import Marks
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.soft_delete import SOFT_DELETE_COLUMNS, soft_delete_reason
@@ -56,7 +57,6 @@ NULL_OR_TEXT = "NULL, or a text printed like the NULL marker because nothing is 
 SIX_DIGITS = "FLOAT of which a dump has six digits, as it is 1e15 or more, or less than 1e-15"
 
 Rows = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 Reason = str | Callable[[int], str]
 """Why images are not applied, or why the image at a place is not."""
 _NONE: Mapping[str, pa.BooleanArray] = MappingProxyType({})
@@ -137,7 +137,7 @@ class Faults:
         for _, message, reason in records.refused():
             self.add(message + 1, f"{what}: {reason}")
 
-    def mark(self, mask: Mask | pa.BooleanArray, images: Images, reason: Reason, column: str = "") -> None:
+    def mark(self, mask: Marks | pa.BooleanArray, images: Images, reason: Reason, column: str = "") -> None:
         """Refuse the row images of a mask; `reason` is a text, or makes one of the number of an image."""
         places = np.flatnonzero(mask) if isinstance(mask, np.ndarray) else pc.indices_nonzero(mask).to_numpy()
         for image in places.tolist():
@@ -145,12 +145,12 @@ class Faults:
             self.add(int(images.lines[image]), what, column, max(int(images.commit_ts[image]), 0) or None)
 
     def mark_sent(
-        self, mask: Mask | pa.BooleanArray, images: Images, sent: pa.Array, reason: str, column: str = ""
+        self, mask: Marks | pa.BooleanArray, images: Images, sent: pa.Array, reason: str, column: str = ""
     ) -> None:
         """Refuse the row images of a mask, for `reason` after the value that was `sent` for each image."""
         self.mark(mask, images, lambda image: f'"{_shown(sent[image])}" {reason}', column)
 
-    def refuse(self, records: Records, mask: Mask, column: str, reason: str, *shown: Path) -> None:
+    def refuse(self, records: Records, mask: Marks, column: str, reason: str, *shown: Path) -> None:
         """Refuse records, whose messages are lines from 0, for a column; `{}` in the reason is a cell to be shown."""
         for place in np.flatnonzero(records.sound & mask).tolist():
             what = reason.format(*(records.shown(place, *path)[:80] for path in shown)) if shown else reason
@@ -202,7 +202,7 @@ class ChangeBuilder:
             self.mark(values.bad, reason, column.name)
         self._notes += [(column.name, rule, mask) for rule, mask in (*values.notes.items(), *notes.items())]
 
-    def mark(self, mask: Mask | pa.BooleanArray, reason: Reason, column: str) -> None:
+    def mark(self, mask: Marks | pa.BooleanArray, reason: Reason, column: str) -> None:
         """Note images whose value of a column cannot be read.
 
         Of an image before an update nothing but the key is needed where a table has one: it is left out where the key
@@ -228,7 +228,7 @@ class ChangeBuilder:
             self._faults.add(int(images.lines[image]), reason, column, max(int(images.commit_ts[image]), 0) or None)
         return places[~moved]
 
-    def doubt_key(self, mask: Mask | pa.BooleanArray) -> None:
+    def doubt_key(self, mask: Marks | pa.BooleanArray) -> None:
         """Note images of which a value of the key cannot be read, so that nobody can tell whose they are."""
         self._without_key |= mask if isinstance(mask, np.ndarray) else bits(mask)
 
@@ -310,16 +310,16 @@ class Cells(NamedTuple):
     """
 
     array: pa.Array
-    absent: Mask | None = None
+    absent: Marks | None = None
     binary: Binary = "raw"
     zones: pa.Array | None = None
-    faults: tuple[tuple[Mask, Reason], ...] = ()
-    notes: Mapping[str, Mask] = MappingProxyType({})
+    faults: tuple[tuple[Marks, Reason], ...] = ()
+    notes: Mapping[str, Marks] = MappingProxyType({})
     named: bool = False
-    unchanged: Mask | None = None
+    unchanged: Marks | None = None
 
 
-def row_images(lines: Rows, commit_ts: Rows, after: Mask, before: Mask) -> Images:
+def row_images(lines: Rows, commit_ts: Rows, after: Marks, before: Marks) -> Images:
     """Return the images of rows of which these masks say what they have: all that come after first, then all before."""
     new, old = np.flatnonzero(after), np.flatnonzero(before)
     place = np.cumsum(after) - 1
@@ -356,10 +356,10 @@ class RowSides:
         """All images, one after the other."""
         return side_by_side(self._images)
 
-    def absent(self, *path: str | int) -> Mask | None:
+    def absent(self, *path: str | int) -> Marks | None:
         """Mark the images without a cell at a path within that of their image, None for none."""
         kinds = np.concatenate([records.kinds(*base, *path) for records, base in self.sides])
-        absent: Mask = kinds == CellKind.ABSENT
+        absent: Marks = kinds == CellKind.ABSENT
         return absent if absent.any() else None
 
     def column(self, *path: str | int) -> RecordColumn:
@@ -372,12 +372,12 @@ class RowSides:
         return np.concatenate([np.where(whole, numbers, np.uint64(0)) for numbers, whole in parts])
 
 
-def of_unknown_column(records: Records, name: str, side: Path, after: Path | None, schema: TableSchema) -> Mask:
+def of_unknown_column(records: Records, name: str, side: Path, after: Path | None, schema: TableSchema) -> Marks:
     """Mark the records with a column at a side that the table lacks, unless nothing of it is needed.
 
     No virtual column is. Of a table with a key, nor is one of an image before that the image `after` it has not.
     """
-    there: Mask = records.kinds(*side, name) != CellKind.ABSENT
+    there: Marks = records.kinds(*side, name) != CellKind.ABSENT
     if any(column.name == name and column.virtual for column in schema.columns):
         return np.zeros(len(records), bool)
     if after is not None and schema.key and there.any():
@@ -426,19 +426,21 @@ def patch_op(policy: str, own: Op) -> Op:
 
 def _unchanged(by_name: Mapping[str, Cells], key: frozenset[str], images: Images, faults: Faults) -> pa.Array | None:
     """Return by image which columns it leaves as they were, None where no image does."""
-    masks = {name: cells.unchanged & (images.ops > 0) for name, cells in by_name.items() if cells.unchanged is not None}
-    masks = {name: mask for name, mask in masks.items() if mask.any()}
-    if not masks:
+    unsent = {
+        name: cells.unchanged & (images.ops > 0) for name, cells in by_name.items() if cells.unchanged is not None
+    }
+    unsent = {name: mask for name, mask in unsent.items() if mask.any()}
+    if not unsent:
         return None
-    for name, mask in masks.items():
+    for name, mask in unsent.items():
         if not key or name in key:
             reason = "it leaves out a column of the key" if key else "it leaves out columns, and its table has no key"
             faults.mark(mask, images, reason, name)
-    marks = np.packbits(np.stack(list(masks.values()), axis=1), axis=1)
+    marks = np.packbits(np.stack(list(unsent.values()), axis=1), axis=1)
     kind = pa.binary(marks.shape[1])
     coded = pa.Array.from_buffers(kind, len(images), [None, pa.py_buffer(marks)]).dictionary_encode()
     _, first = np.unique(coded.indices.to_numpy(), return_index=True)
-    lists = [[name for name, mask in masks.items() if mask[image]] or None for image in first.tolist()]
+    lists = [[name for name, mask in unsent.items() if mask[image]] or None for image in first.tolist()]
     return pa.array(lists, pa.list_(pa.string())).take(coded.indices)
 
 
@@ -556,7 +558,7 @@ def _by_zone(array: pa.Array, column: Column, zones: pa.Array, otherwise: str) -
     if len(names) < 2:
         return values(array, column, timezone=names[0] if names else otherwise)
     moments = pa.nulls(len(array), arrow_type(column))
-    bad, notes = np.zeros(len(array), bool), dict[str, Mask]()
+    bad, notes = np.zeros(len(array), bool), dict[str, Marks]()
     for zone in names:
         here = pc.equal(zones, zone).fill_null(False)
         part = values(pc.if_else(here, array, pa.scalar(None, array.type)), column, timezone=zone)

@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from cdc_assets.decoding.split import hash_probe
 from cdc_assets.errors import BadSettings, SetupError, StepFailed, StorageUnavailable
+from cdc_assets.formats.words import Marks
 from cdc_assets.model.comparison import RowDifference, ValueDifference
 
 if TYPE_CHECKING:
@@ -53,7 +54,6 @@ _MET_THERE = (
 _SEEDS = (0x5CD1, 0xA55E7)
 _KEY_SEED = 0x3E11
 
-Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
 Frame = pl.DataFrame
@@ -141,7 +141,7 @@ class Digests:
     sums: tuple[Numbers, Numbers] = field(
         default_factory=lambda: (np.zeros(_PARTS, np.uint64), np.zeros(_PARTS, np.uint64))
     )
-    touched: dict[int, Mask] = field(default_factory=dict)
+    touched: dict[int, Marks] = field(default_factory=dict)
 
     def add(self, frame: Frame) -> None:
         """Add the rows of a block."""
@@ -182,9 +182,9 @@ class Digests:
         """Return the parts of ranges that follow each other."""
         return slice(ranges.start * self.share, ranges.stop * self.share)
 
-    def differing(self, other: Digests) -> Mask:
+    def differing(self, other: Digests) -> Marks:
         """Return by part whether the two sides are not the same."""
-        differ: Mask = self.counts != other.counts
+        differ: Marks = self.counts != other.counts
         for own_sums, theirs in zip(self.sums, other.sums, strict=True):
             differ |= own_sums != theirs
         return differ
@@ -380,7 +380,7 @@ class Comparison:
         side: RowPieces,
         pieces: Sequence[Any],
         digests: Digests,
-        chosen: Mask,
+        chosen: Marks,
         pieces_of: Callable[[Sequence[int]], Sequence[Any]] | None,
     ) -> list[Frame]:
         """Return the rows of some parts, from the pieces that have any of their ranges."""

@@ -328,7 +328,7 @@ def _check_extension(images: Images, options: MessageOptions, faults: Faults) ->
 
 
 def _check_columns(
-    images: Images, masks: Mapping[str, Marks], schema: TableSchema, options: MessageOptions, path: str
+    images: Images, absent: Mapping[str, Marks], schema: TableSchema, options: MessageOptions, path: str
 ) -> None:
     """Raise MalformedData where images lack columns otherwise than the options say."""
     if not len(images):
@@ -336,7 +336,7 @@ def _check_columns(
     deletes, before = images.ops < 0, images.after >= 0
     partial = options.only_output_updated_columns or options.content_compatible
     of_keys = options.delete_only_output_handle_key_columns
-    hidden = set() if of_keys and (deletes & ~before).all() else {name for name, mask in masks.items() if mask.all()}
+    hidden = set() if of_keys and (deletes & ~before).all() else {name for name, mask in absent.items() if mask.all()}
     if hidden & schema.exact or len(hidden) == len(schema.stored):
         name = min(hidden & schema.exact or hidden)
         cause = "The schema file of its version and the file do not belong together, or a"
@@ -346,7 +346,7 @@ def _check_columns(
             path=path,
             column=name,
         )
-    for name, mask in masks.items():
+    for name, mask in absent.items():
         lacking = mask & ~before
         if name in hidden:
             continue

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats.records import bounds
-from cdc_assets.formats.words import pieces, signed, varints
+from cdc_assets.formats.words import Marks, pieces, signed, varints
 
 __all__ = [
     "DDL",
@@ -51,7 +51,6 @@ __all__ = [
 
 Places = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.uint64]
-Mask = npt.NDArray[np.bool_]
 
 
 class Varints:
@@ -66,7 +65,7 @@ class Varints:
         counts: Places = np.searchsorted(self._ends, stops) - np.searchsorted(self._ends, starts)
         return counts
 
-    def sequences(self, starts: Places, counts: Places, stops: Places) -> tuple[Numbers, Places, Mask]:
+    def sequences(self, starts: Places, counts: Places, stops: Places) -> tuple[Numbers, Places, Marks]:
         """Read `counts` varints from each start: their values one after the other, where each sequence ends, soundness.
 
         A sequence that is not sound has no values: it passes its stop, or holds a number beyond 64 bits.
@@ -92,7 +91,7 @@ class Varints:
         after = np.where(counts > 0, self._ends[reach] + 1, starts) if len(self._ends) else starts
         return values, after, sound
 
-    def exactly(self, starts: Places, lengths: Places) -> tuple[Numbers, Mask]:
+    def exactly(self, starts: Places, lengths: Places) -> tuple[Numbers, Marks]:
         """Read one varint from each start; sound are those that end with their length."""
         following = self._ends[np.minimum(np.searchsorted(self._ends, starts), max(len(self._ends) - 1, 0))]
         sound = (lengths > 0) & (following == starts + lengths - 1)
@@ -181,16 +180,16 @@ class _Messages:
     varints: Varints
     starts: Places
     stops: Places
-    sound: Mask
+    sound: Marks
     reasons: dict[int, str] = field(default_factory=dict)
 
-    def require(self, holds: Mask, reason: str) -> None:
+    def require(self, holds: Marks, reason: str) -> None:
         """Give the messages for which it does not hold their reason."""
         for number in np.flatnonzero(self.sound & ~holds).tolist():
             self.reasons[number] = reason
         self.sound = self.sound & holds
 
-    def require_each(self, holds: Mask, owners: Places, reason: str) -> None:
+    def require_each(self, holds: Marks, owners: Places, reason: str) -> None:
         """Refuse the `owners` (numbers of messages, several values each) of values for which it does not hold."""
         if not holds.all():
             every = np.ones(len(self.sound), bool)

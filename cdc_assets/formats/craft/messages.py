@@ -27,7 +27,6 @@ from cdc_assets.formats.craft.frame import (
     RESOLVED,
     ROW,
     Frames,
-    Mask,
     Places,
     before_each,
     delta,
@@ -47,7 +46,7 @@ from cdc_assets.formats.messages import (
     lines_of,
     parts,
 )
-from cdc_assets.formats.words import pieces, signed
+from cdc_assets.formats.words import Marks, pieces, signed
 from cdc_assets.model.schema import Column, TableId, TableSchema
 
 __all__ = ["classify", "decode", "schemas"]
@@ -169,15 +168,15 @@ def _images(frames: Frames, groups: Groups, events: Places, lines: Places, fault
     return images
 
 
-def _lost(frames: Frames, groups: Groups) -> Mask:
+def _lost(frames: Frames, groups: Groups) -> Marks:
     """Mark the FLOAT columns that may be overwritten, for which all rows of their messages are looked at."""
-    floats: Mask = groups.code == 4
+    floats: Marks = groups.code == 4
     if not floats.any():
         return floats
     messages = np.unique(frames.message[groups.event[groups.group[floats]]])
     everything = read_groups(frames, np.flatnonzero((frames.kind == ROW) & np.isin(frames.message, messages)))
     overwritten = everything.start[maybe_overwritten(frames, everything)]
-    lost: Mask = floats & np.isin(groups.start, overwritten)
+    lost: Marks = floats & np.isin(groups.start, overwritten)
     # Of a message with a row that cannot be read nothing more is known of what follows.
     torn = np.unique(frames.message[everything.event[~everything.sound]])
     return lost | (floats & np.isin(frames.message[groups.event[groups.group]], torn))
@@ -227,7 +226,7 @@ class Groups:
 
     event: Places
     kind: Places
-    sound: Mask
+    sound: Marks
     group: Places
     name: Places
     code: Places
@@ -282,7 +281,7 @@ def names_of(frames: Frames, groups: Groups) -> tuple[Places, dict[str, int]]:
     return numbers[groups.name], {name: number for number, name in enumerate(coded.dictionary.to_pylist())}
 
 
-def cells(frames: Frames, groups: Groups, chosen: Places, column: Column, lost: Mask) -> Cells:
+def cells(frames: Frames, groups: Groups, chosen: Places, column: Column, lost: Marks) -> Cells:
     """Return the cells of one column in all groups.
 
     `chosen` is for each group which of `groups`' columns it is, -1 where it has none; `lost` marks columns whose value
@@ -295,7 +294,7 @@ def cells(frames: Frames, groups: Groups, chosen: Places, column: Column, lost: 
     code, flags = groups.code[here], groups.flags[here] & UNSIGNED
     start, length = groups.start[here], np.where(absent, -1, groups.length[here])
     kinds = _kinds(code[~absent], flags[~absent])
-    typed_cells: list[tuple[Mask | None, Cells]] = []
+    typed_cells: list[tuple[Marks | None, Cells]] = []
     for type_code, flag in kinds or [(_NULL, 0)]:
         mask = None if len(kinds) < 2 else (code == type_code) & (flags == flag) & ~absent
         size = length if mask is None else np.where(mask, length, -1)
@@ -316,11 +315,11 @@ def _kinds(codes: Places, flags: Places) -> list[tuple[int, int]]:
     return sorted(set(zip(codes.tolist(), flags.tolist(), strict=True)))
 
 
-def _merged(typed_cells: list[tuple[Mask | None, Cells]]) -> Cells:
+def _merged(typed_cells: list[tuple[Marks | None, Cells]]) -> Cells:
     """Put together a column that is not sent as one type throughout, as texts."""
     kinds = {cells.array.type for _, cells in typed_cells}
     whole = pa.nulls(len(typed_cells[0][1].array), kinds.pop() if len(kinds) == 1 else pa.binary())
-    faults: list[tuple[Mask, Reason]] = []
+    faults: list[tuple[Marks, Reason]] = []
     for mask, cells in typed_cells:
         array = cells.array if cells.array.type == whole.type else cells.array.cast(pa.string()).cast(pa.binary())
         whole = pc.if_else(pa.array(mask), array, whole)
@@ -349,12 +348,12 @@ def _values_of_type(frames: Frames, code: int, unsigned: bool, start: Places, le
     return Cells(array if here.all() else pc.if_else(pa.array(here), array, pa.scalar(None, pa.binary())))
 
 
-def _cells(array: pa.Array, here: Mask, sound: Mask) -> Cells:
+def _cells(array: pa.Array, here: Marks, sound: Marks) -> Cells:
     wrong = here & ~sound
     return Cells(array, faults=((wrong, "its bytes are not those of a number"),) if wrong.any() else ())
 
 
-def maybe_overwritten(frames: Frames, groups: Groups) -> Mask:
+def maybe_overwritten(frames: Frames, groups: Groups) -> Marks:
     """Mark FLOAT columns whose upper half may be that of the number which was encoded next in their message.
 
     TiCDC's encoder (tiflow, craft/message_encoder.go) reserves 4 bytes for a FLOAT and writes 8; the next number that
@@ -372,7 +371,7 @@ def maybe_overwritten(frames: Frames, groups: Groups) -> Mask:
         upper = data[np.minimum(groups.start[here] + _FLOAT_BYTES // 2 + byte, len(data) - 1)]
         begins = data[np.minimum(groups.start[following] + byte, len(data) - 1)]
         equal &= (groups.length[following] <= byte) | (upper == begins)
-    marked: Mask = np.zeros(len(groups.code), bool)
+    marked: Marks = np.zeros(len(groups.code), bool)
     marked[here[equal]] = True
     return marked
 

@@ -753,9 +753,9 @@ def _cells(
         else np.zeros(len(part.cells), bool)
         for part, values in zip(parts, read, strict=True)
     ]
-    masks = {OUT_OF_RANGE: beyond, DEFAULTED: defaulted, MAYBE_UNCHANGED: left_out, ROUNDED: np.concatenate(rounded)}
-    masks[ZERO_DATE if column.type in _INSTANTS else MAYBE_ZERO_DATE] = zero
-    notes = {rule: mask for rule, mask in masks.items() if mask.any()}
+    doubts = {OUT_OF_RANGE: beyond, DEFAULTED: defaulted, MAYBE_UNCHANGED: left_out, ROUNDED: np.concatenate(rounded)}
+    doubts[ZERO_DATE if column.type in _INSTANTS else MAYBE_ZERO_DATE] = zero
+    notes = {rule: mask for rule, mask in doubts.items() if mask.any()}
     zones = pa.repeat("UTC", len(array)) if column.type == "TIMESTAMP" else None
     lacking, same = (mask if mask.any() else None for mask in (absent, unchanged))
     return Cells(array, lacking, "raw", zones, faults, notes, named=True, unchanged=same)
