@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_assets.formats import COMMIT_TS
-from cdc_assets.history.masks import with_masks
+from cdc_assets.history.masks import applied
 from cdc_assets.model.masks import MaskPolicy
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.planning.plan import Plan
@@ -37,7 +37,7 @@ def differences_of_masked(
     plain: Mapping[TableId, pa.Table], masked: Mapping[TableId, pa.Table], planned: Plan, policy: MaskPolicy
 ) -> list[str]:
     """Compare tables of a lake that has masks with those of one that has none, which `planned` is of."""
-    lives, mismatches = with_masks(planned.history, policy).lives.values(), []
+    lives, mismatches = applied(planned.history, policy).lives.values(), []
     schemas = {table.name: table.schema for table in lives if table.name is not None}
     for name, rows in masked.items():
         if masked_rows(plain[name], schemas[name]) != _counted(rows, schemas[name]):

@@ -34,14 +34,13 @@ from cdc_assets.history.imports import (
 )
 from cdc_assets.history.later_signs import LaterSigns
 from cdc_assets.history.lives import Lives
-from cdc_assets.history.masks import with_masks
 from cdc_assets.history.policies import Rules, utc
 from cdc_assets.history.recovery import Unrecoverable
 from cdc_assets.history.renames import rename
 from cdc_assets.history.shadows import without_left_out
 from cdc_assets.model.by_name import ByName
+from cdc_assets.model.features import module_of
 from cdc_assets.model.gaps import MissedMessages
-from cdc_assets.model.masks import MaskPolicy
 from cdc_assets.model.progress import AppliedState, Base, Life, MissingRows
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import Import, SchemaFile
@@ -73,8 +72,8 @@ def read_history(
     # without dumps neither the lake's tables nor the feed's begin count, and of `until` which files it leaves out
     again = not (imports or choice.chosen or missed or newest_rows or missing)
     due = sum(file.version <= until for file in files)
-    cache_key = due, replace(rules, zone=utc, masks=None), getattr(rules.zone, "__self__", rules.zone)
-    if again and (recent := _recent(files, rules.masks, cache_key)) is not None:
+    cache_key = due, replace(rules, zone=utc), getattr(rules.zone, "__self__", rules.zone)
+    if again and (recent := _recent(files, cache_key)) is not None:
         return recent
     if rules.new_collations:
         given = files
@@ -91,19 +90,19 @@ def read_history(
     history, offered = _with_dumps(choice.chosen, play, there)
     history = without_left_out(history)
     history = with_gaps(replace(history, waiting=choice.waiting, offered=offered), rules, missed, missing)
-    history = with_masks(history, rules.masks) if rules.masks else history
+    for feature, settings in rules.features.items():
+        history = module_of("history", feature).applied(history, settings)
     if again:
         others = (reading for reading in _RECENT if reading.files[:1] != files[:1])
-        _RECENT[:] = [_RecentHistory(files, rules.masks, cache_key, history), *others]
+        _RECENT[:] = [_RecentHistory(files, cache_key, history), *others]
         del _RECENT[_FEEDS:]
     return history
 
 
 class _RecentHistory(NamedTuple):
-    """A history and what it was read from: schema files and masks, which are the same objects, and the rest."""
+    """A history and what it was read from: schema files, which are the same objects, and the rest."""
 
     files: tuple[SchemaFile, ...]
-    masks: MaskPolicy | None
     inputs: tuple[object, ...]
     history: History
 
@@ -113,12 +112,10 @@ _RECENT: list[_RecentHistory] = []
 """The newest history of each feed of a process, of a few: nearly every plan has the schema files of the one before."""
 
 
-def _recent(files: Sequence[SchemaFile], masks: MaskPolicy | None, cache_key: tuple[object, ...]) -> History | None:
+def _recent(files: Sequence[SchemaFile], cache_key: tuple[object, ...]) -> History | None:
     """Return the history that was read last from the very same input, None if there is none."""
     for reading in tuple(_RECENT):
-        same = (
-            len(reading.files) == len(files) and reading.masks is masks and all(map(operator.is_, reading.files, files))
-        )
+        same = len(reading.files) == len(files) and all(map(operator.is_, reading.files, files))
         if same and reading.inputs == cache_key:
             return reading.history
     return None

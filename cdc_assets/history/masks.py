@@ -4,7 +4,7 @@ A mask belongs to a column, not to its name: it is that of the first name of the
 which the policy has a line, and it stays when column or table are renamed. It counts from the column's beginning,
 so that a rebuild gives what the policy says now; a table that stands is held if that is another mask than it has.
 
-    with_masks    a history whose columns have their masks, in what tables look like and in how rows are read
+    applied       a history whose columns have their masks, in what tables look like and in how rows are read
     mask_holds    tables of which a column cannot be masked as the policy says
     origins       a name for every column that stays
 """
@@ -31,13 +31,13 @@ from cdc_assets.types.families import BINARY
 from cdc_assets.types.masks import same_masked
 from cdc_assets.types.mysql_types import type_text
 
-__all__ = ["mask_holds", "names_at", "origins", "with_masks"]
+__all__ = ["applied", "mask_holds", "names_at", "origins"]
 
 Names = Mapping[str, str]
 """Name of a column -> its origin."""
 
 
-def with_masks(history: History, policy: MaskPolicy) -> History:
+def applied(history: History, policy: MaskPolicy) -> History:
     """Return the history with the mask of every column that the policy speaks of."""
     if not policy:
         return history

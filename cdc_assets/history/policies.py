@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare, emptied, with_kept
 from cdc_assets.ddl.schema import with_facts
 from cdc_assets.errors import CdcError
 from cdc_assets.history.releases import ways_out
-from cdc_assets.model.masks import MaskPolicy
 from cdc_assets.model.progress import Life
 from cdc_assets.model.releases import Release, Releases
 from cdc_assets.model.schema import TableId, TableSchema
@@ -62,7 +62,8 @@ class Rules:
     `later_tables_are_new` is said of tables that first appear after a connector's snapshot. Without `new_collations`
     the source compares texts by bytes. `zone` gives the setting for zones, the `--tz` of the TiCDC server, as it was
     for a table at a version: in it TIMESTAMP and other types are converted into each other, and defaults read that a
-    DDL's text alone states. `masks` say which columns are masked.
+    DDL's text alone states. `features` are the settings of
+    features that change columns: `applied` of their modules does that, and knows what they say.
     """
 
     policies: Mapping[str, str] = field(default_factory=dict)
@@ -73,7 +74,7 @@ class Rules:
     later_tables_are_new: bool = False
     new_collations: bool = True
     zone: Zones = utc
-    masks: MaskPolicy | None = None
+    features: Mapping[str, Any] = field(default_factory=dict)
 
     def release(self, life: Life | None, version: Tso) -> Release | None:
         """Return what a person decided about a DDL."""

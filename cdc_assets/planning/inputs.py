@@ -20,7 +20,7 @@ from cdc_assets.planning.recipe import Recipes
 class TableRules:
     """What settings and people decide about the tables of a feed.
 
-    `ddl` are the rules of their histories, `recipes` make their recipes, with the zone and the masks. `kinds` say which
+    `ddl` are the rules of their histories, `recipes` make their recipes, with the zone. `kinds` say which
     tables of the lake a table has, `layouts` how their files are laid out. `waypoints` are where features add steps.
     `fuse` lets a new table be created with the columns that later DDL gives it, and
     its rows be applied in one window across those DDL: the same end in fewer commits. Mirrors have `lake_columns`.
@@ -36,9 +36,8 @@ class TableRules:
 
     @property
     def history(self) -> Rules:
-        """The rules of histories, with the zone and the masks of the recipes."""
-        recipes = self.recipes
-        return self.ddl if recipes is None else replace(self.ddl, zone=recipes.zone, masks=recipes.masks)
+        """The rules of histories, with the zone of the recipes."""
+        return self.ddl if self.recipes is None else replace(self.ddl, zone=self.recipes.zone)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,11 @@ from cdc_assets.formats import (
     way_to_commit_ts,
     without_quotes,
 )
-from cdc_assets.history.masks import mask_holds
 from cdc_assets.history.policies import Rules
+from cdc_assets.model.features import module_of
 from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
 from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.gaps import gap_cause, is_complete
-from cdc_assets.model.masks import MaskPolicy
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.schema import TableId, TableSchema
@@ -46,7 +45,6 @@ from cdc_assets.sources import Source, SourceOptions
 from cdc_assets.types.collations import is_approximate, is_plain
 from cdc_assets.types.zones import zone_of
 
-KEY_BYTES = 16
 """A key of fewer bytes can be found by trying."""
 
 SAMPLE_FILES = 20
@@ -79,10 +77,8 @@ def conformance(
         findings.extend(check(history, options.wire))
     findings.extend(_unmatched(history, rules.complete))
     findings.extend(_without_table(history, rules.keys))
-    if rules.masks:
-        findings.extend(_masks(history, rules.masks))
-    if rules.masks is not None:
-        findings.extend(_short_keys(rules.masks))
+    for feature, settings in rules.features.items():
+        findings.extend(module_of("preflight", feature).findings(history, settings))
     findings.extend(_text_keys(history, collations_known or options.writer != "TiCDC"))
     heads, undecodable = _decoded(listing, history, options.wire, sample or {}, kept_out)
     findings.extend(undecodable)
@@ -286,39 +282,6 @@ def _without_table(history: History, keys: Iterable[str]) -> Iterator[Finding]:
                 "to come.",
                 detail=key,
             )
-
-
-def _masks(history: History, masks: MaskPolicy) -> Iterator[Finding]:
-    """Yield the lines of the setting privacy that no column matches, and the tables that they hold."""
-    columns = [(table.name, column) for table in live(history) if table.name for column in table.schema.columns]
-    used = {column.mask.pattern for _, column in columns if column.mask is not None}
-    for line in masks.lines:
-        if line.pattern in used or any(line.matches(name.schema, name.table, column.name) for name, column in columns):
-            continue
-        yield warning(
-            "unmatched-mask",
-            "no column of the feed's tables matches a line of the setting privacy, so it masks nothing. Correct it, "
-            "unless such a column is to come.",
-            detail=line.pattern,
-        )
-    for hold in mask_holds(history):
-        name = history.lives[hold.life].last_name or hold.life.born_as
-        yield Finding("mask", Severity.HOLD, str(name), hold.reason)
-
-
-def _short_keys(masks: MaskPolicy) -> Iterator[Finding]:
-    """Yield the keys of hashes and seals that may be found by trying."""
-    keys = {f'privacy."{line.pattern}"': line.mask.key for line in masks.lines if line.mask.key}
-    keys |= {} if masks.seal is None else {"privacy_key": masks.seal.key}
-    short = [name for name, key in keys.items() if len(key) < KEY_BYTES]
-    if short:
-        yield warning(
-            "short-key",
-            f"a key has fewer than {KEY_BYTES} bytes: who has hashes or sealed records can find it by trying, and with "
-            "it the values. Give one of 32 random bytes, such as openssl rand -hex 32 prints; tables that are hashed "
-            "by another key are rebuilt.",
-            detail=", ".join(short),
-        )
 
 
 def _incomplete(history: History, _: Wire) -> Iterator[Finding]:

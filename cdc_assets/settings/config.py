@@ -450,7 +450,7 @@ class ChangefeedSettings(Model):
             later_tables_are_new=self.initial.later_tables == "new",
             new_collations=self.new_collations is not False,
             zone=lambda life, version: self.source_options.wire.timezone,
-            masks=self.masks,
+            features={"masks": self.masks},
         )
 
     @property

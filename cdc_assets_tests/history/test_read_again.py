@@ -39,7 +39,7 @@ def test_the_same_files_are_read_once_while_the_checkpoint_moves() -> None:
         {"new_collations": False},
         {"zone": lambda life, at: "Asia/Shanghai"},
         {"complete": ["s.*"]},
-        {"masks": MaskPolicy()},
+        {"features": {"masks": MaskPolicy()}},
     ],
     ids=lambda other: next(iter(other)),
 )
