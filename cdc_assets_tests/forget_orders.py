@@ -90,7 +90,7 @@ SEAMS = (
     "cdc_assets.lake.tables:Lake.repair",
     "cdc_assets.lake.tables:Lake.scan",
     "cdc_assets.lake.tables:Lake.keep_decision",
-    "cdc_assets.lake.cuts:LakePart.make_cut",
+    "cdc_assets.lake.cuts:IcebergCuts.make_cut",
     "cdc_assets.lake.tables:Lake.purge",
     "cdc_assets.lake.maintenance:LakeMaintenance.carry_out",
     "cdc_assets.ledger:Ledger.remove_values",

@@ -54,12 +54,12 @@ FEATURES = {
     "dumps": Feature(
         r"^(?!dumps?$|model_dump)(\w*[Dd]ump\w*|is_import|ChosenImport|Imported\w*|imports_\w+)$",
         r"dump|imports|initial|joined",
-        35,
+        34,
     ),
     "completeness": Feature(
-        r"incomplete|complete_by|said_complete|[Cc]ompleteness|^Gap$|^Lack$|^Filling$|unfilled",
+        r"incomplete|complete_by$|said_complete|[Cc]ompleteness|^Gap$|^Lack$|^Filling$|unfilled",
         r"complet|gaps",
-        40,
+        31,
     ),
     "quarantine": Feature(r"[Qq]uarantin", r"quarantine", 27),
     "value settings": Feature(

@@ -37,6 +37,7 @@ tickets              work that must not run beside other work, as properties of 
 history_checks       whether states overlap, and what history tables lead to is the mirror
 recent_states        the same of states that runs have just written, without Spark (no JVM)
 chores               what is due for a table's files (no JVM)
+completeness         which rows tables lack
 cuts                 the cuts of a changefeed: their list and their tags
 forget               rows of keys taken out of all snapshots and files of a table
 forget_search        which snapshots, files and stages have them

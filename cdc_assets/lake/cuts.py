@@ -50,7 +50,7 @@ _files: dict[str, Cut] = {}
 """What was read: a file never changes."""
 
 
-class LakePart:
+class IcebergCuts:
     """The cuts of one changefeed. Only what makes and removes them needs the `bench`."""
 
     def __init__(self, state: LakeState, bench: Workbench | None = None) -> None:
@@ -141,6 +141,9 @@ class LakePart:
             with suppress(TableMoved):
                 self.table.replace([], files, {}, lambda _: True)
         raise TableMoved(f"{'.'.join(self.table.identifier)}: others commit all the time. Try again.")
+
+
+PART = IcebergCuts
 
 
 def carry_out(bench: Workbench, step: TagTable, started: float) -> StepResult:

@@ -38,7 +38,7 @@ from cdc_assets.errors import LakeUnavailable, TableHeld
 from cdc_assets.lake.catalogs.catalog import local_path, read_bytes
 from cdc_assets.lake.label import Label, kept_label
 from cdc_assets.lake.metadata_file import GZIP, MetadataFile, parse_metadata_file
-from cdc_assets.lake.names import Identifier, format_name, parse_identity, parse_name
+from cdc_assets.lake.names import Identifier, format_identity, format_name, parse_identity, parse_name
 from cdc_assets.model.kinds import ColumnLife
 from cdc_assets.model.layout import PLAIN, TableLayout, transforms_of
 from cdc_assets.model.progress import AppliedState, Base, Filling, Gap, Lack, Life, MissingRows
@@ -272,6 +272,14 @@ def parse_lives(properties: Mapping[str, str]) -> tuple[ColumnLife, ...]:
     lives = json.loads(properties.get(COLUMNS, "[]"))
     past = ("types", "names")
     return tuple(ColumnLife(**{**life, **{name: tuple(map(tuple, life[name])) for name in past}}) for life in lives)
+
+
+def format_gap(gap: Gap | None) -> dict[str, str]:
+    """Return the properties of an incomplete table; none for a complete one."""
+    if gap is None:
+        return {}
+    values = (str(gap.since), format_identity(gap.life), gap.filling.lack.value, gap.reason, "true" * gap.accepted)
+    return {name: value for name, value in zip(GAP, values, strict=True) if value}
 
 
 def _parse_gap(properties: Mapping[str, str]) -> Gap | None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from cdc_assets.errors import TableHeld
-from cdc_assets.model.features import FEATURES
+from cdc_assets.model.features import WITH_TABLES
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 
@@ -146,7 +146,7 @@ class Places:
         namespace = self.home(name)[0]
         reserved = namespace.startswith(self.own.aside) and not self.namespace.startswith(self.own.aside)
         own = self.own
-        if reserved or namespace in (own.main, own.dropped, own.moving, own.landing, *map(own.of, FEATURES)):
+        if reserved or namespace in (own.main, own.dropped, own.moving, own.landing, *map(own.of, WITH_TABLES)):
             raise TableHeld(
                 f"{life}: the namespace {namespace} is reserved for the lake itself. "
                 "Give the changefeed another namespace pattern (setting namespace), such as src_{schema}.",

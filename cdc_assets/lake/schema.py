@@ -46,13 +46,13 @@ from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import (
     BEGINS,
     CHANGEFEED,
-    GAP,
     GIVEN,
     IDENTITY,
     KEYED_SINCE,
     NAME,
     SINCE,
     format_base,
+    format_gap,
     format_lives,
     parse_lives,
 )
@@ -64,7 +64,6 @@ from cdc_assets.lake.staging.partitions import history_partition
 from cdc_assets.lake.writers import history_writer
 from cdc_assets.model.lake_columns import DELETED_AT, LIVING
 from cdc_assets.model.layout import OWN_PROPERTIES
-from cdc_assets.model.progress import Gap
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import (
     AddColumn,
@@ -94,7 +93,7 @@ def begin(session: StepSession, identifier: Identifier, step: CreateTable, chang
         IDENTITY: format_identity(step.life),
         NAME: format_name(step.name),
         **(format_lives(step.lives or first_lives(step.schema, step.at)) if step.life.kind else {}),
-        **gap_properties(step.gap),
+        **format_gap(step.gap),
         **format_base(step.base),
         **({} if step.begun is None else {SINCE: str(step.begun)}),
         **({} if step.begins is None else {BEGINS: str(step.begins)}),
@@ -127,26 +126,6 @@ def given_properties(given: Mapping[str, str], before: Mapping[str, str] = {}) -
     if given == before:
         return {}
     return {**dict.fromkeys(before), **given, GIVEN: json.dumps(dict(given), sort_keys=True) if given else None}
-
-
-def gap_properties(gap: Gap | None) -> dict[str, str]:
-    """Return the properties of an incomplete table; none for a complete one."""
-    if gap is None:
-        return {}
-    values = (str(gap.since), format_identity(gap.life), gap.filling.lack.value, gap.reason, "true" * gap.accepted)
-    return {name: value for name, value in zip(GAP, values, strict=True) if value}
-
-
-def mark_incomplete(target: CommitTarget, gap: Gap | None) -> None:
-    """Record in the table's properties which rows it lacks."""
-    update = target.table.updateProperties()
-    wanted, there = gap_properties(gap), dict(target.table.properties())
-    for name in GAP:
-        if name in wanted:
-            update.set(name, wanted[name])
-        elif name in there:
-            update.remove(name)
-    update.commit()
 
 
 def _columns_text(columns: Iterable[Column], own: Iterable[OwnColumn]) -> str:

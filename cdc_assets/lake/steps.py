@@ -31,7 +31,7 @@ from cdc_assets.lake.commit import (
 from cdc_assets.lake.deletion_marks import after_exchange, living, marks_deletes
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_columns import filled, own_names
-from cdc_assets.lake.lake_table import GAP, GONE, NAME, LakeTable, format_base, parse_lives, snapshot_below
+from cdc_assets.lake.lake_table import GAP, GONE, NAME, LakeTable, format_base, format_gap, parse_lives, snapshot_below
 from cdc_assets.lake.names import format_name, location
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.gateway import has_files
@@ -209,7 +209,7 @@ def _make_anew(bench: Workbench, step: CreateTable, started: float) -> StepResul
                     f"the present dump has others. Rebuild it: cdc-assets rebuild {step.life}.",
                     table=str(step.life),
                 )
-            changed = {**schema.gap_properties(step.gap), **format_base(step.base)}
+            changed = {**format_gap(step.gap), **format_base(step.base)}
             label = Label(step.progress, step.ddl, recipe=step.recipe)
             publish(work.target, label, properties={**dict.fromkeys(GAP), **changed})
         return bench.result(work, started)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cdc_assets.decoding.keyed_rows import RecordLookup, RecordReplay
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats import POSITION, SplitReader
-from cdc_assets.lake import schema, table_renames
+from cdc_assets.lake import table_renames
 from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.staging import stage
@@ -33,7 +33,7 @@ from cdc_assets.lake.windows import commit_window, repair_rows, replay_records, 
 from cdc_assets.lake.workbench import Workbench, refuse_revised
 from cdc_assets.model.decisions import Decisions, KeptDecision, SnapshotPin
 from cdc_assets.model.features import module_of
-from cdc_assets.model.progress import AppliedState, Gap, Life
+from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.reports import StagedWindow, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
@@ -130,14 +130,6 @@ class Lake:
         """Remove the decision about the same as this one. Starts no JVM."""
         self.state.decisions.remove(decision)
 
-    def mark_incomplete(self, gaps: Mapping[Life, Gap | None]) -> None:
-        """Record in tables' properties which rows they lack, except for a table that another writer moves."""
-        there = self.state.tables()
-        for life, gap in gaps.items():
-            if life in there and there[life].gap != gap:
-                with suppress(TableMoved), self.workbench.on(life) as work:
-                    schema.mark_incomplete(work.target, gap)
-
     def read(self, name: TableId) -> pa.Table:
         """Return the rows of a table by its source name, read without Spark; raises KeyError when there is none."""
         return self.state.read(name)
@@ -197,8 +189,8 @@ class Lake:
         return purge(self.workbench, life)
 
     def part(self, feature: str) -> Any:
-        """Return what a feature needs of the lake beside this: `LakePart` of its module."""
-        return module_of("lake", feature).LakePart(self.state, self.workbench)
+        """Return what a feature needs of the lake beside this: `PART` of its module."""
+        return module_of("lake", feature).PART(self.state, self.workbench)
 
     # --- rows ---
 

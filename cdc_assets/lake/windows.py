@@ -26,7 +26,7 @@ from cdc_assets.lake.lake_columns import settled
 from cdc_assets.lake.lake_table import GAP, MISSING, REPAIR, REPAIRED, REPLAY, landing_of, read_model
 from cdc_assets.lake.layout import set_order
 from cdc_assets.lake.quarantine import Quarantine
-from cdc_assets.lake.schema import given_properties, mark_incomplete
+from cdc_assets.lake.schema import given_properties
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.staging.executors import run_tasks
@@ -102,8 +102,6 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> St
                         else given_properties(step.layout.properties, work.lake_table.layout.properties)
                     )
                     alike, passed, missing = commit_stage(work.target, label, step, staged, batch, io, mark, given)
-                if step.is_import:  # a crash in between leaves this to the next run
-                    mark_incomplete(work.target, None)
             ends = _writes_more(step)
             result = bench.result(work, started, staged.report, 0 if ends else batch.leaving)
             before, after = work.lake_table.data_files, bench.state.last(step.life).data_files

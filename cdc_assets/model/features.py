@@ -5,11 +5,25 @@ A feature has a module of its name in the folder of each layer that it has a par
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from types import ModuleType
 
-FEATURES = ("cuts",)
-"""The features whose names the core has from here."""
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "operations": ("cuts",),
+    "pipeline": ("completeness", "cuts"),
+    "preflight": ("completeness", "masks"),
+}
+"""Which features every run and every look asks, by the folder of a layer."""
+
+WITH_TABLES = ("cuts",)
+"""The features that have tables of their own in a lake."""
+
+
+def parts(layer: str) -> Iterator[tuple[str, ModuleType]]:
+    """Yield the features that have a part in a layer, with their modules."""
+    for feature in PARTS[layer]:
+        yield feature, module_of(layer, feature)
 
 
 def module_of(layer: str, feature: str) -> ModuleType:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
-from cdc_assets.model.progress import Base, Gap, Life, MissingRows, Whole
+from cdc_assets.model.progress import AppliedState, Base, Gap, Life, MissingRows, Phase, Progress, Whole
 from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, DropColumn, Predicate, RenameColumn, SchemaChange, SetDefault
@@ -211,6 +211,21 @@ class TableHistory:
         """Why the table is incomplete after the DDL of a version and its rows through a position, None if it is not."""
         gap = next((gap for at, gap in reversed(self.gaps) if at <= version), None)
         return gap if isinstance(gap, Gap) and not gap.is_filled(through) else None
+
+    def gap_of(self, state: AppliedState | None, ddl: Tso) -> Gap | None:
+        """Return the gap of the table as it is in the lake, with the DDL of version `ddl` applied.
+
+        One that a dump brings lacks those of the dump until they are imported.
+        """
+        brought, through = self.brought, 0 if state is None else state.progress.tso
+        has_rows = brought is not None and (brought.files or brought.lost or brought.problem)
+        if (
+            brought is not None
+            and has_rows
+            and (state is None or state.progress < Progress(brought.base.at, Phase.ROWS))
+        ):
+            return Gap(self.life)
+        return self.gap_at(ddl, through)
 
     @property
     def complete_by(self) -> Whole | None:

@@ -124,5 +124,5 @@ def _decided(
         for life, table in after.history.lives.items():
             if before.history.lives[life].gaps != table.gaps:
                 pipeline.journal.note(life, table.name or life.born_as, action, text, run, at=moment)
-        mark(pipeline.lake, after)
+        mark(pipeline.lake, after, pipeline.lake.applied())
     return incomplete_tables(after.history)

@@ -12,7 +12,7 @@ from cdc_assets.lake.chores import Chores, TableFacts, chores, expirable, is_ove
 from cdc_assets.lake.tickets import REBUILD, LakeTickets
 from cdc_assets.landing.maintenance import LandingDue, LandingLimits, LandingUpkeep, landing_due, maintain_landing
 from cdc_assets.landing.retention import Retention
-from cdc_assets.model.features import FEATURES, module_of
+from cdc_assets.model.features import parts
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.landing_needs import landing_needs
@@ -114,9 +114,9 @@ def maintain(
     _, planned = pipeline.planner.plan()
     applied, keeper = pipeline.lake.applied(), LakeMaintenance(pipeline.lake, pipeline.settings.maintenance)
     exchanges = open_exchanges(planned, applied)
-    removed = dict[str, tuple[str, ...]]()
-    for feature in FEATURES:
-        removed[feature] = () if tables else module_of("operations", feature).expire(pipeline, now_ms, dry)
+    removed: dict[str, tuple[str, ...]] = {
+        feature: () if tables else module.expire(pipeline, now_ms, dry) for feature, module in parts("operations")
+    }
     names = {life: state.name for life, state in applied.items()}
     known = keeper.facts(exchanges)
     chosen = [facts for facts in known if not tables or any(is_called(text, _names(facts, names)) for text in tables)]

@@ -253,7 +253,7 @@ def rebuild(
         _run(work, say)
         _release_late(pipeline, planned, landed, work.targets)
         pipeline.lake.apply_renames()
-    mark(pipeline.lake, planned)
+    mark(pipeline.lake, planned, pipeline.lake.applied())
     pipeline.record_status(run)
     return tuple(work.done)
 

@@ -269,9 +269,9 @@ def cuts_of(state: LakeState) -> tuple[Cut, ...]:
     """Return the cuts of a changefeed, by position."""
     if (state.places.own.of("cuts"), state.changefeed) not in state.listed():
         return ()  # reading further would import what reads Parquet
-    from cdc_assets.lake.cuts import LakePart
+    from cdc_assets.lake.cuts import IcebergCuts
 
-    return LakePart(state).cuts()
+    return IcebergCuts(state).cuts()
 
 
 def lake_warnings(lake: LakeSettings) -> dict[str, tuple[FindingGroup, ...]]:

@@ -137,7 +137,7 @@ def _finished(
     return outcome
 
 
-RUN = RunFeature(_waypoints, _begin, _finish)
+RUN = RunFeature(waypoints=_waypoints, begin=_begin, finish=_finish)
 
 
 def cut_outcomes(outcome: Outcome) -> tuple[CutOutcome, ...]:

@@ -14,7 +14,6 @@ from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.tso import Tso
-from cdc_assets.pipeline.completeness import gap_of
 from cdc_assets.planning.plan import Plan
 
 
@@ -43,7 +42,7 @@ def deficits_at(
         hold = hold or f"it is applied beyond the checkpoint {planned.checkpoint} of the changefeed"
     return TableCondition(
         life=life,
-        gap=gap_of(history, there, at),
+        gap=history.gap_of(there, at),
         base=history.base,
         hold=hold or stopped.get(life, ""),
         aside=[record.earliest for record in records if record.life == life],

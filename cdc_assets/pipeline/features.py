@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from cdc_assets.formats import Wire
 from cdc_assets.model.decisions import Decisions, KeptDecision
-from cdc_assets.model.features import FEATURES, module_of
+from cdc_assets.model.features import parts
+from cdc_assets.model.findings import Finding
 from cdc_assets.model.progress import AppliedState, Life
-from cdc_assets.model.steps import Waypoint
+from cdc_assets.model.steps import Step, Waypoint
 
 if TYPE_CHECKING:
     from cdc_assets.pipeline.outcome import OutcomePart, TableOutcome
@@ -26,22 +27,36 @@ class RunBegin:
     outcomes: Sequence[OutcomePart] = ()
 
 
-@dataclass(frozen=True, slots=True)
+Applied = Mapping[Life, AppliedState]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFeature:
-    """What a feature does in a run: `RUN` in its module of this folder. Each function gets the lake of the run.
+    """What a feature does in a run: `RUN` in its module of this folder. The functions get the lake of the run.
 
     Attributes:
+        anew: Whether it has a part in runs that build tables anew, too.
         waypoints: The positions at which it adds steps, by people's decisions.
         begin: What is to be decided once a run is planned.
-        finish: What came of it, when all steps are done and how far the tables are, and their outcomes, are known. A
-            crash at any line leaves what the next run finishes.
+        before: What is to be written before a step that changes tables.
+        settle: What is to be written once all steps are done; returns how far the tables are then.
+        findings: What people are to be warned of, as tables are.
+        finish: What came of it, when the outcomes of all tables are known. A crash at any line leaves what the next run
+            finishes.
     """
 
-    waypoints: Callable[[Decisions, Wire], Sequence[Waypoint]]
-    begin: Callable[[Any, ChangefeedSettings, Plan], RunBegin]
-    finish: Callable[[Any, Plan, Mapping[Life, AppliedState], Iterable[TableOutcome]], Sequence[OutcomePart]]
+    anew: bool = False
+    waypoints: Callable[[Decisions, Wire], Sequence[Waypoint]] = lambda decided, wire: ()
+    begin: Callable[[Any, ChangefeedSettings, Plan], RunBegin] = lambda lake, settings, planned: RunBegin()
+    before: Callable[[Any, Plan, Step], object] = lambda lake, planned, step: None
+    settle: Callable[[Any, Plan, Applied], Applied] = lambda lake, planned, applied: applied
+    findings: Callable[[Plan, Applied], Iterable[Finding]] = lambda planned, applied: ()
+    finish: Callable[[Any, Plan, Applied, Iterable[TableOutcome]], Sequence[OutcomePart]] = (
+        lambda lake, planned, applied, tables: ()
+    )
 
 
-def run_features() -> tuple[RunFeature, ...]:
-    """Return what features do in a run."""
-    return tuple(module_of("pipeline", name).RUN for name in FEATURES)
+def run_features(*, anew: bool) -> tuple[RunFeature, ...]:
+    """Return what features do in a run, of one that builds tables anew if it is `anew`."""
+    features: list[RunFeature] = [module.RUN for _, module in parts("pipeline")]
+    return tuple(feature for feature in features if feature.anew or not anew)

@@ -17,7 +17,6 @@ from cdc_assets.model.steps import ApplyRows, ChangeTable, CreateTable, HoldTabl
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.window_metrics import WindowMetrics
 from cdc_assets.model.wording import counted
-from cdc_assets.pipeline.completeness import gap_of
 from cdc_assets.planning.plan import Plan
 
 
@@ -279,7 +278,7 @@ def _standing(
         through = applied.progress.through if applied is not None else 0
         version = applied.ddl if applied is not None else table.life.version
     beside = table.life.kind and applied is None and hold is not None  # it is not there, so it lacks nothing
-    gap = None if beside or state is State.DROPPED else gap_of(history, applied, version)
+    gap = None if beside or state is State.DROPPED else history.gap_of(applied, version)
     return TableOutcome(
         table.life,
         table.name,

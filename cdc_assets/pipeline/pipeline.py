@@ -56,7 +56,6 @@ from cdc_assets.model.steps import (
 )
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.window_metrics import WindowMetrics, measure_window
-from cdc_assets.pipeline.completeness import Markable, contradicted, mark, mark_before
 from cdc_assets.pipeline.exactness import RecordsAside
 from cdc_assets.pipeline.journal import Journal
 from cdc_assets.pipeline.outcome import NO_HOOKS, Outcome, RunHooks, TableRun, begun, standing
@@ -77,7 +76,7 @@ REPLANS = 5
 """How often a run plans again after another writer moved a table or the lake failed, before it stops that table."""
 
 
-class PipelineLake(KnownLake, Markable, RecordsAside, Protocol):
+class PipelineLake(KnownLake, RecordsAside, Protocol):
     """The lake as the pipeline uses it. Every run or commit is atomic and carries its progress."""
 
     def run(self, step: Step) -> StepResult:
@@ -272,7 +271,9 @@ class Pipeline:
                     tables[life].error = tables[life].stopped_at = tables[life].hold = None
         if any(table.missing for table in tables.values()):
             planned = replace(planned, history=self.planner.plan(listing)[1].history)
-        applied = mark(self.lake, planned)
+        applied = self.lake.applied()
+        for feature in features:
+            applied = feature.settle(self.lake, planned, applied)
         completed_steps = set(steps).difference(left)
         left = [step for step in planned.steps if step not in completed_steps]
         outcome = self._outcome(planned, listing, tables, left, findings, time.monotonic() - started, applied)
@@ -425,8 +426,8 @@ class Pipeline:
             self.lake.run(step)
             return
         else:
-            if isinstance(step, ExchangePartition):
-                mark_before(self.lake, planned, step)
+            for feature in self.planner.features:
+                feature.before(self.lake, planned, step)
             result = self.lake.run(step)
             if not (isinstance(step, ChangeTable) and step.early):
                 self.journal.step(step, planned, result, run)
@@ -529,7 +530,8 @@ class Pipeline:
             )
             for life in planned.behind
         )
-        findings += (*contradicted(planned, applied), *_of_kinds(planned, applied))
+        findings += tuple(it for feature in self.planner.features for it in feature.findings(planned, applied))
+        findings += tuple(_of_kinds(planned, applied))
         return Outcome(planned, outcomes, listing.problems, seconds, tuple(dict.fromkeys(findings)))
 
 

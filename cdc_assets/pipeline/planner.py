@@ -170,7 +170,7 @@ class Planner:
         self.lake = lake
         self.ledger = ledger
         self.request = request
-        self.features = () if request.anew else run_features()
+        self.features = run_features(anew=request.anew)
         self.landing = landing
         self.reader = source.reader
         self.published = 0.0

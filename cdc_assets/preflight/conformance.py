@@ -29,10 +29,9 @@ from cdc_assets.formats import (
     without_quotes,
 )
 from cdc_assets.history.policies import Rules
-from cdc_assets.model.features import module_of
-from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
+from cdc_assets.model.features import parts
+from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.forgetting import ForgottenKeys
-from cdc_assets.model.gaps import gap_cause, is_complete
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.schema import TableId, TableSchema
@@ -75,10 +74,9 @@ def conformance(
         findings.append(_without_commit_ts(options.wire, accept_unordered))
     for check in RULES:
         findings.extend(check(history, options.wire))
-    findings.extend(_unmatched(history, rules.complete))
     findings.extend(_without_table(history, rules.keys))
-    for feature, settings in rules.features.items():
-        findings.extend(module_of("preflight", feature).findings(history, settings))
+    for _, module in parts("preflight"):
+        findings.extend(module.findings(history, rules))
     findings.extend(_text_keys(history, collations_known or options.writer != "TiCDC"))
     heads, undecodable = _decoded(listing, history, options.wire, sample or {}, kept_out)
     findings.extend(undecodable)
@@ -284,24 +282,6 @@ def _without_table(history: History, keys: Iterable[str]) -> Iterator[Finding]:
             )
 
 
-def _incomplete(history: History, _: Wire) -> Iterator[Finding]:
-    for table in live(history):
-        if table.gap is not None and not table.gap.accepted:
-            yield warning(INCOMPLETE, gap_cause(table.gap, table.life), table.name)
-
-
-def _unmatched(history: History, complete: Sequence[str]) -> Iterator[Finding]:
-    unmatched = [pattern for pattern in complete if not any(is_complete(life, [pattern]) for life in history.lives)]
-    if unmatched and history.lives:
-        yield warning(
-            "unmatched-complete",
-            "patterns of initial: complete match no table, so they say nothing. They are matched against schema.table, "
-            "as tables were called when the changefeed began, or against the identity schema.table@version. Correct "
-            "them, or remove those of tables that were never there.",
-            detail=", ".join(unmatched),
-        )
-
-
 def _members(history: History, wire: Wire) -> Iterator[Finding]:
     if not wire.members_are_numbers:
         return
@@ -439,4 +419,4 @@ def _undecodable(table: str, file: DataFile, error: MalformedData) -> Finding:
 
 
 Rule = Callable[[History, Wire], Iterable[Finding]]
-RULES: tuple[Rule, ...] = (_soft_deleted, _incomplete, _keys, _members, _timestamp_keys)
+RULES: tuple[Rule, ...] = (_soft_deleted, _keys, _members, _timestamp_keys)

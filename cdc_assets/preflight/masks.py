@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cdc_assets.history.masks import mask_holds
+from cdc_assets.history.policies import Rules
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.masks import MaskPolicy
 from cdc_assets.model.table_history import History
@@ -14,8 +15,9 @@ KEY_BYTES = 16
 """A key of fewer bytes can be found by trying."""
 
 
-def findings(history: History, masks: MaskPolicy) -> Iterator[Finding]:
+def findings(history: History, rules: Rules) -> Iterator[Finding]:
     """Yield lines of the setting privacy that no column matches, tables that it holds, and keys that are too short."""
+    masks: MaskPolicy = rules.features.get("masks", MaskPolicy())
     columns = [(table.name, column) for table in live(history) if table.name for column in table.schema.columns]
     used = {column.mask.pattern for _, column in columns if column.mask is not None}
     for line in masks.lines:

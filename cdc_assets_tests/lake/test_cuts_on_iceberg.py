@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.errors import BadSettings, TableMoved
 from cdc_assets.lake import Lake
-from cdc_assets.lake.cuts import LakePart
+from cdc_assets.lake.cuts import IcebergCuts
 from cdc_assets.lake.lake_table import snapshot_below
 from cdc_assets.lake.maintenance import LakeMaintenance
 from cdc_assets.lake.swap import Rebuilds
@@ -44,9 +44,9 @@ SEAMS = (
     "cdc_assets.lake.decisions:DecisionStore.remove",
     "cdc_assets.lake.tables:Lake.run",
     "cdc_assets.lake.tables:Lake.commit",
-    "cdc_assets.lake.cuts:LakePart.make_cut",
-    "cdc_assets.lake.cuts:LakePart.remove_cut",
-    "cdc_assets.lake.cuts:LakePart._unlist",
+    "cdc_assets.lake.cuts:IcebergCuts.make_cut",
+    "cdc_assets.lake.cuts:IcebergCuts.remove_cut",
+    "cdc_assets.lake.cuts:IcebergCuts._unlist",
     "cdc_assets.lake.growing:GrowingTable.write",
     "cdc_assets.lake.growing:GrowingTable.append",
     "cdc_assets.lake.growing:GrowingTable.replace",
@@ -178,10 +178,10 @@ def test_a_removal_that_is_stopped_at_a_seam_is_finished_by_the_next_run(shop: S
         assert tags == {cut.name for cut in cuts_of(shop.lake).cuts()}, trap.killed
         if cuts_of(shop.lake).cuts():
             assert trap.killed.startswith(
-                ("before LakePart.remove_cut", "before DecisionStore.keep")
+                ("before IcebergCuts.remove_cut", "before DecisionStore.keep")
             )  # nothing is decided yet
             remove_cut(shop.pipeline(), f"n{number}")
-    assert {"before Workbench.untag", "after LakePart._unlist"} <= {seam.partition(" of ")[0] for seam in killed}
+    assert {"before Workbench.untag", "after IcebergCuts._unlist"} <= {seam.partition(" of ")[0] for seam in killed}
 
 
 def test_two_runs_that_make_the_same_cut_make_it_once(
@@ -189,15 +189,15 @@ def test_two_runs_that_make_the_same_cut_make_it_once(
 ) -> None:
     shop.pipeline().apply()
     shop.add(FIRST + 15, FIRST + 20)
-    other, original, done = open_lake(), LakePart.make_cut, list[str]()
+    other, original, done = open_lake(), IcebergCuts.make_cut, list[str]()
 
-    def overtaken(self: LakePart, request: CutRequest, tables: Any) -> Any:
+    def overtaken(self: IcebergCuts, request: CutRequest, tables: Any) -> Any:
         if not done:
             done.append(request.name)
             shop.pipeline(other).apply()
         return original(self, request, tables)
 
-    monkeypatch.setattr(LakePart, "make_cut", overtaken)
+    monkeypatch.setattr(IcebergCuts, "make_cut", overtaken)
     made = make_cut(shop.pipeline(), "once")
     assert [cut.name for cut in cuts_of(shop.lake).cuts()] == ["once"]
     assert made == cuts_of(shop.lake).cuts()[0]
@@ -208,14 +208,14 @@ def test_a_cut_that_is_withdrawn_while_it_is_made_does_not_exist(
     shop: Shop, open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.pipeline().apply()
-    other, original = open_lake(), LakePart.make_cut
+    other, original = open_lake(), IcebergCuts.make_cut
 
-    def overtaken(self: LakePart, request: CutRequest, tables: Any) -> Any:
+    def overtaken(self: IcebergCuts, request: CutRequest, tables: Any) -> Any:
         other.applied()
         cuts_of(other).remove_cut(request)
         return original(self, request, tables)
 
-    monkeypatch.setattr(LakePart, "make_cut", overtaken)
+    monkeypatch.setattr(IcebergCuts, "make_cut", overtaken)
     with pytest.raises(CutRefused):
         make_cut(shop.pipeline(), "gone")
     assert cuts_of(shop.lake).cuts() == ()
