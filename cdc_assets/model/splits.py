@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from cdc_assets.model.dumps import DumpSplit
 from cdc_assets.model.gaps import MissedMessages
-from cdc_assets.model.progress import Base, Filling
+from cdc_assets.model.progress import Base, Filling, Life
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
 
@@ -221,6 +221,14 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class LateFile:
+    """The sentence for the user about rows that came too late in a file, and whose they are: None for all of a name."""
+
+    reason: str
+    lives: frozenset[Life] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """All files under the prefix. `checkpoint` was read before listing, so everything at or below it is included.
 
@@ -229,8 +237,8 @@ class Listing:
     `published` is when `metadata`, as listed, was written (seconds since 1970, 0 where the storage does not say).
     `fresh` are contents of schema and index files, by (path, bytes, etag), that had to be read for this listing.
     `imports` are the tables of dumps, `lost_dumps` the dumps that cannot be read, by URI with the error.
-    `late` are rows that were not there when their tables were applied beyond them, keyed by path with the sentence for
-    the user: these tables stop, and a rebuild brings the rows. Of tables in `gone`, rows through that position are no
+    `late` are rows that were not there when their tables were applied beyond them, keyed by path: these tables stop,
+    and a rebuild brings the rows. Of tables in `gone`, rows through that position are no
     longer kept by a source that keeps them for some time only; tables in `missed` may have had rows in messages that
     were gone before they could be read, which are all in `unread`.
     `settled` stand for files that are not in `data_files`; `reopened` were settled and are not what they were, so that
@@ -257,7 +265,7 @@ class Listing:
     gone: Mapping[TableId, Tso] = field(default_factory=dict)
     missed: Mapping[TableId, tuple[MissedMessages, ...]] = field(default_factory=dict)
     unread: tuple[MissedMessages, ...] = ()
-    late: Mapping[str, str] = field(default_factory=dict)
+    late: Mapping[str, LateFile] = field(default_factory=dict)
     settled: tuple[SettledFiles, ...] = ()
     reopened: tuple[SettledFiles, ...] = ()
     mixed: frozenset[str] | None = None

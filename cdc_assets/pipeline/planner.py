@@ -338,6 +338,7 @@ class Planner:
             self.settings.source_options.wire.has_positions,
             self.stats,
             [*broken_files(self.source, listing), *unread],
+            tuple(listing.late.values()),
             silent_dumps(listing),
             self._start,
             self.settings.source_options.has_inserts,

@@ -25,10 +25,10 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import CdcError
 from cdc_assets.formats import LINE, Decoded, Wire, decode_among, position_column
-from cdc_assets.model.progress import AppliedState
+from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.splits import DIGEST_MASK, DataFile, Listing, SettledFiles, fingerprint
+from cdc_assets.model.splits import DIGEST_MASK, DataFile, LateFile, Listing, SettledFiles, fingerprint
 from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso, tso_moment
@@ -50,6 +50,7 @@ _CLOSED_AFTER = dt.timedelta(hours=60)
 class _Claim:
     """Rows that a table needs of those under its name: [since, until), and above what is applied."""
 
+    life: Life
     since: Tso
     until: Tso
     applied: Tso
@@ -170,8 +171,8 @@ def late_rows(
     stats: Mapping[str, FileStats],
     unwritten: Callable[[], Collection[str]],
     recorded: Callable[[], Mapping[str, FileStats]],
-) -> Iterator[tuple[str, str]]:
-    """Yield (path, sentence) of files with rows that were not there when their tables were applied beyond them.
+) -> Iterator[tuple[str, LateFile]]:
+    """Yield the files with rows that were not there when their tables were applied beyond them, and these tables.
 
     They came into closed directories that were passed over; or before files that were read; or an index had named them
     (`unwritten`, paths): as what somebody had removed and restored. What a writer that begins anew sends again may
@@ -200,7 +201,8 @@ def late_rows(
                 late = late if _lacks(source, wire, planned, known, file, copies) else []
         if late:
             sentence = _RESTORED if settled_files is None else _LATE
-            yield file.path, sentence.format(file.path, max(claim.applied for claim in file_claims), after)
+            reason = sentence.format(file.path, max(claim.applied for claim in late), after)
+            yield file.path, LateFile(reason, frozenset(claim.life for claim in late))
 
 
 def _is_as_read(file: DataFile, read: FileStats | None) -> bool:
@@ -329,7 +331,7 @@ def _claims(planned: Plan) -> dict[TableId, list[_Claim]]:
     for life, table in planned.history.lives.items():
         through, begun = _applied(planned.applied.get(life)), -1 if table.base is None else table.base.at + 1
         for name, since, until in table.names:
-            claims.setdefault(name.folded, []).append(_Claim(max(since, begun), until, through))
+            claims.setdefault(name.folded, []).append(_Claim(life, max(since, begun), until, through))
     return claims
 
 

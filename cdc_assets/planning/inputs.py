@@ -10,6 +10,7 @@ from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.progress import AppliedState, Base, Life
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.splits import LateFile
 from cdc_assets.model.steps import Waypoint
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning.layout import Layouts
@@ -46,7 +47,8 @@ class FeedFacts:
 
     `positions` False means that rows carry no commit-ts: they belong to the DDL before their directory's version.
     `stats` are the statistics of files from earlier readings, to skip those with nothing new; they only save work.
-    `broken` names (root, version, why) of what cannot be read: tables of that name stop before that version. `silent`
+    `broken` names (root, version, why) of what cannot be read: tables of that name stop before that version. Tables of
+    `late` rows stop where they stand. `silent`
     are the sentences about sources of earlier rows that do not answer now. `begun` is a TSO at or before which the feed
     began, if its files do not show it. `has_inserts` says whether a change of a row of that table means that the feed
     has its insert, too, and has it once.
@@ -55,6 +57,7 @@ class FeedFacts:
     positions: bool = True
     stats: Mapping[str, FileStats] = field(default_factory=dict)
     broken: Sequence[tuple[str, Tso, str]] = ()
+    late: Sequence[LateFile] = ()
     silent: Sequence[str] = ()
     begun: Tso | None = None
     has_inserts: Callable[[TableId], bool] = lambda _: False

@@ -165,7 +165,7 @@ def plan(
     )
     kinds = with_kinds(feed, rules.kinds, applied, beginnings, positions=facts.positions)
     history = kinds.history
-    stops = {**_stops(history, facts.broken), **imports.waiting(history, applied, listing.checkpoint, facts.silent)}
+    stops = {**_stops(history, facts), **imports.waiting(history, applied, listing.checkpoint, facts.silent)}
     own = () if recipes is None else recipes.holds(history, applied)
     for hold in (*own, *holds(history), *kinds.holds, *rules.layouts.holds(history, applied)):
         if hold.life not in stops or hold.at < stops[hold.life].at:
@@ -277,10 +277,14 @@ def _with_rows(kinds: KindsOfTables) -> dict[Tso | None, list[Life]]:
     }
 
 
-def _stops(history: History, broken: Iterable[tuple[str, Tso, str]]) -> dict[Life, HoldTable]:
-    """The lives that have a name whose file cannot be read; a database-level file concerns all of its tables."""
-    stops: dict[Life, HoldTable] = {}
-    for root, version, why in broken:
+def _stops(history: History, facts: FeedFacts) -> dict[Life, HoldTable]:
+    """The lives that have a name whose file cannot be read, or late rows.
+
+    A database-level file concerns all of its tables.
+    """
+    late = [(life, rows.reason) for rows in facts.late for life in rows.lives or () if life in history.lives]
+    stops = {life: HoldTable(life, life.version, reason) for life, reason in reversed(late)}
+    for root, version, why in facts.broken:
         names = {
             table.folded for (known, _), tables in history.decoding.items() for table, _ in tables if known == root
         }

@@ -13,6 +13,7 @@ from hypothesis import given, note, settings
 
 from cdc_assets.io.storage import Entry, Opener
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.tso import Tso, tso_time
@@ -525,6 +526,37 @@ def test_a_restored_file_of_a_table_that_was_renamed_meanwhile_holds_it(tmp_path
         (table,) = run(checkpoint).tables
         assert table.state == "held"
         assert files[1].name in table.reason
+
+
+@pytest.mark.parametrize("of_first", [True, False])
+def test_a_restored_file_holds_the_table_whose_rows_it_has_not_another_one_of_the_name(
+    tmp_path: Path, of_first: bool
+) -> None:
+    feed = LittleFeed(tmp_path)
+    lives, restored, data = [FIRST, FIRST + 50], list[Path](), list[bytes]()
+    for version in lives:
+        feed.create("db.t", version)
+        files = [feed.rows("db.t", version, [("I", version + number, number, "x")]) for number in (1, 2, 3)]
+        restored.append(files[1])
+        data.append(files[1].read_bytes())
+        files[1].unlink()
+        if version == FIRST:
+            feed.ddl("db.t", FIRST + 40, "DROP TABLE `t`", 4, columns=False)
+    lake, ledger, settings = MemoryLake(), Ledger("sqlite://"), feed.settings(history={"db.t": "log"})
+
+    def run(checkpoint: Tso) -> Outcome:
+        feed.publish(checkpoint)
+        return Pipeline(settings, settings.open_source(), lake, ledger).apply()
+
+    assert run(FIRST + 100).complete
+    number = 0 if of_first else 1
+    restored[number].write_bytes(data[number])
+    feed.rows("db.t", lives[1], [("I", FIRST + 101, 9, "x")])
+    outcome = run(FIRST + 110)
+    held = {(table.life.version, table.life.kind) for table in outcome.tables if table.state.stopped}
+    assert held == {(lives[number], kind) for kind in ("", "log")}
+    assert all(restored[number].name in table.reason for table in outcome.tables if table.state.stopped)
+    assert (9 in lake.tables[Life(TableId("db", "t"), lives[1])].rows.column("id").to_pylist()) == of_first
 
 
 def test_a_directory_to_which_a_file_may_be_brought_back_is_looked_at(dated: Dated) -> None:

@@ -22,7 +22,7 @@ from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedSplit
 from cdc_assets.model.landing_commands import declare_dead_command
 from cdc_assets.model.offsets import OffsetRange
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.splits import DataFile, Listing, Place, SchemaFile, SettledFiles
+from cdc_assets.model.splits import DataFile, LateFile, Listing, Place, SchemaFile, SettledFiles
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources import FeedInputs, KnownFiles
 from cdc_assets.sources.changefeed_toml import table
@@ -125,7 +125,7 @@ class TopicsSource:
                 **self._of_changefeeds(landed, files),
                 **unknown,
             },
-            late=dict(_late(landed)),
+            late={path: LateFile(reason) for path, reason in _late(landed)},
             warnings=(
                 *kept,
                 *_waiting(waiting),
