@@ -58,13 +58,12 @@ class BinlogConnector:
             self.ddl(100 + number, text, "CREATE")
 
     def ddl(self, pos: int, text: str, kind: str = "ALTER", table: str = "t", snapshot: str = "false") -> None:
-        """Send a change of the schema, which names its table as the connector's parser understood it."""
-        changed = [{"type": kind, "id": f'"shop"."{table}"', "table": None}]
-        self._put(
-            "my",
-            {"databaseName": "shop"},
-            {**self._stamped(pos, 0, snapshot), "databaseName": "shop", "ddl": text, "tableChanges": changed},
-        )
+        """Send a change of the schema, which names its table as the connector's parser understood it; "" for none."""
+        changed = [{"type": kind, "id": f'"shop"."{table}"', "table": None}] if table else []
+        stamped = self._stamped(pos, 0, snapshot)
+        source = {**stamped["source"], "table": table or None}
+        value = {**stamped, "source": source, "databaseName": "shop", "ddl": text, "tableChanges": changed}
+        self._put("my", {"databaseName": "shop"}, value)
 
     def send(self, *changes: Change) -> None:
         for change in changes:

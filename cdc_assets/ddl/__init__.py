@@ -67,9 +67,19 @@ from cdc_assets.ddl.statement import (
     soft_delete_option,
     statement,
     table_by_text,
+    tables_by_text,
     unlogged_rows,
 )
-from cdc_assets.ddl.text import Unreadable, concealed, first_words, is_statement, names_in, quote, statements
+from cdc_assets.ddl.text import (
+    Unreadable,
+    as_restored,
+    concealed,
+    first_words,
+    is_statement,
+    names_in,
+    quote,
+    statements,
+)
 from cdc_assets.model.schema_changes import Predicate
 
 __all__ = [
@@ -92,6 +102,7 @@ __all__ = [
     "View",
     "alter_without_rename",
     "altered",
+    "as_restored",
     "cascades",
     "changefeed_options",
     "concealed",
@@ -123,6 +134,7 @@ __all__ = [
     "statement",
     "statements",
     "table_by_text",
+    "tables_by_text",
     "undated",
     "undated_rows",
     "unlogged_rows",

@@ -358,6 +358,19 @@ def table_by_text(sql: str, table: TableId | None) -> TableId | None:
     return named[0]
 
 
+def tables_by_text(sql: str, schema: str) -> list[TableId]:
+    """Return the tables that a statement makes, changes or drops, after it; `schema` completes names without one.
+
+    [] for a text that cannot be read, and for what concerns no table: databases, views, sequences, rows, routines.
+    """
+    try:
+        at = Cursor(tokens(sql))
+        named = [] if at.sees("DROP", "VIEW") else _tables_named(at, sql)
+    except Unreadable:
+        return []
+    return [TableId(table.schema or schema, table.table) for table in named]
+
+
 def _tables_named(at: Cursor, sql: str) -> list[TableId]:
     """Return the tables that a statement makes, changes or drops, after it; [] for another statement."""
     if pairs := rename_pairs(sql, ""):

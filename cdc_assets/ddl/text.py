@@ -80,8 +80,8 @@ _IN_NAME = re.compile(r"[\w$]")
 
 _QUOTED_OR_COMMENT = re.compile(
     r"""'[^']*(?:'|\Z) | "[^"]*(?:"|\Z) | `[^`]*(?:`|\Z)
-    | (?P<opens>/\*(?:T!(?:\[[^\]]*\])?|!\d*)) | (?P<closes>\*/)""",
-    re.VERBOSE,
+    | (?P<opens>/\*(?:T!(?:\[[^\]]*\])?|!\d*)) | /\*.*?(?:\*/|\Z) | (?:--(?:\s|\Z)|\#)[^\n]* | (?P<closes>\*/)""",
+    re.VERBOSE | re.DOTALL,
 )
 
 _QUOTED_OR_END = re.compile(
@@ -230,6 +230,67 @@ def _uncommented(sql: str) -> str:
             out.append(sql[at:kept])
             at = kept
     return "".join([*out, sql[at:]])
+
+
+_WRITTEN = re.compile(
+    r"""(?P<text>'(?:[^'\\]|\\.|'')*' | "(?:[^"\\]|\\.|"")*") | `[^`]*(?:`|\Z)
+    | (?P<opens>/\*(?P<of>M?!|T!)(?P<version>\d{5,6})?) | /\*.*?(?:\*/|\Z) | (?:--(?:\s|\Z)|\#)[^\n]*
+    | (?P<closes>\*/)""",
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": r"\%", "_": r"\_"}
+"""What MySQL reads for characters behind a backslash, where these do not stand for themselves."""
+_ESCAPED = {quoted: re.compile(rf"\\(.)|{quoted}{quoted}", re.DOTALL) for quoted in ("'", '"')}
+
+
+def as_restored(sql: str, server: str) -> str:
+    """Return a statement of MySQL or MariaDB as that server reads it, in the words in which TiDB restores one.
+
+    Texts have no escapes. Of version comments what the server runs is opened, and nothing is left of the others: only
+    MariaDB runs `/*M! … */`, and it leaves out what is for MySQL 5.7 to 9; TiDB's are comments to both. MariaDB's
+    SET STATEMENT … FOR, which sets variables for one statement, is left out.
+    """
+    out: list[str] = []
+    at, run, left_out = 0, 0, 0
+    for part in _WRITTEN.finditer(sql):
+        if not left_out:
+            out.append(sql[at : part.start()])
+        at = part.end()
+        if part["opens"] is not None:
+            is_run = not left_out and _runs(server, part["of"], int(part["version"] or 0))
+            run, left_out = run + is_run, left_out + (not is_run)
+            out.append(" ")
+        elif part["closes"] is not None and (left_out or run):
+            run, left_out = (run, left_out - 1) if left_out else (run - 1, 0)
+            out.append(" ")
+        elif not left_out:
+            out.append(part[0] if part["text"] is None else _without_escapes(part[0]))
+    text = "".join([*out, sql[at:]])
+    if server != "mariadb":
+        return text
+    with suppress(Unreadable):
+        statement = Cursor(tokens(text))
+        if statement.accept("SET", "STATEMENT"):
+            while not statement.accept("FOR"):
+                statement.take()
+            return render(statement.rest())
+    return text
+
+
+def _runs(server: str, of: str, version: int) -> bool:
+    """Return whether a server runs a comment of a version, `of` is T! for TiDB's, M! for MariaDB's, ! for both."""
+    if server == "mariadb":
+        return of != "T!" and not (of == "!" and 50700 <= version <= 99999)
+    return of == "!" and version < 100000
+
+
+def _without_escapes(literal: str) -> str:
+    """Return a text in quotes without escapes; what stands for itself behind a backslash does without."""
+    if "\\" not in literal:
+        return literal
+    quoted = literal[0]
+    text = _ESCAPED[quoted].sub(lambda part: _ESCAPES.get(part[1] or "", part[1] or quoted), literal[1:-1])
+    return f"{quoted}{text.replace(quoted, quoted * 2)}{quoted}"
 
 
 def statements(sql: str) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -27,12 +26,13 @@ import pyarrow.compute as pc
 from cdc_assets.ddl import (
     Unreadable,
     alter_without_rename,
-    created_name,
+    as_restored,
     database_of,
     is_statement,
     quote,
     rename_pairs,
     table_by_text,
+    tables_by_text,
 )
 from cdc_assets.errors import BadSettings, TableMoved
 from cdc_assets.formats.messages import Kind, dialect_of
@@ -211,49 +211,56 @@ class LandingBatch:
         reader.go_on(result.wanted, result.state)
 
 
-_MAKES_NOTHING = (("CREATE", "TABLE"), ("CREATE", "TEMPORARY"), ("CREATE", "OR", "REPLACE", "TEMPORARY"))
-_MADE_NOTHING = "a CREATE TABLE of a table that was there before (IF NOT EXISTS), or is temporary"
+_OF_SESSION = ("CREATE", "TEMPORARY"), ("CREATE", "OR", "REPLACE", "TEMPORARY"), ("DROP", "TEMPORARY")
+_TEMPORARY = "a temporary table, which its session alone sees"
+_MAKES_NOTHING = "CREATE", "TABLE", "IF", "NOT", "EXISTS"
+_MADE_NOTHING = "a CREATE TABLE of a table that was there before (IF NOT EXISTS)"
 
 
 def _by_tables_of_text(spoken: pa.RecordBatch) -> pa.RecordBatch:
-    """Return lines in which each DDL is that of one table, where only its text says of which and what.
+    """Return lines in which each DDL of a connector for MySQL is that of one table, with its text as the server ran it.
 
-    Of a statement that renames several tables a connector for MySQL sends a record for each; all of them name all
+    Of a statement that renames several tables the connector sends a record for each; all of them name all
     tables in one text ("b,a,tmp"), and a name that the statement gives up again has no columns (`tableChanges`). One
-    that alters a table and renames it too is parted. What is created where it is known already has no name: MariaDB's
-    OR REPLACE makes it anew, IF NOT EXISTS leaves it.
+    that alters a table and renames it too is parted. A record has no name where the connector's parser found no table
+    that changes, or passed over a statement that it could not read; so the text counts.
     """
-    kinds, queries = spoken.column("kind"), spoken.column("query")
-    nameless = pc.equal(spoken.column("table").fill_null(""), "")
-    texts = pc.or_(nameless, pc.match_substring(queries, "RENAME", ignore_case=True))
-    if not pc.any(pc.and_(pc.equal(kinds, Kind.DDL.value), texts)).as_py():
+    is_ddl = pc.and_(pc.equal(spoken.column("kind"), Kind.DDL.value), pc.is_valid(spoken.column("query")))
+    if not pc.any(is_ddl).as_py():
         return spoken
     lines = list[dict[str, Any]]()
     for line in spoken.to_pylist():
-        is_ddl = line["kind"] == Kind.DDL.value and line["query"] is not None
-        if not is_ddl:
+        if line["kind"] == Kind.DDL.value and line["query"] is not None:
+            lines += _by_table(line, as_restored(line["query"], dialect_of(line["source"] or "")))
+        else:
             lines.append(line)
-            continue
-        if not line["table"] and any(is_statement(line["query"], *words) for words in _MAKES_NOTHING):
-            ignored = {"message": line["message"], "kind": Kind.IGNORED.value, "reason": _MADE_NOTHING}
-            lines.append({**dict.fromkeys(line), **ignored})
-            continue
-        if not line["table"] and is_statement(line["query"], "CREATE", "OR"):
-            with suppress(Unreadable):  # an index or a view
-                schema, name = created_name(line["query"])
-                line.update(schema=schema or line["schema"], table=name)
-        altered, text = alter_without_rename(line["query"]) or ("", line["query"])
-        pairs = rename_pairs(text, line["schema"] or "")
-        if altered:
-            lines.append({**line, "schema": pairs[0][0].schema, "table": pairs[0][0].table, "query": altered})
-        table = TableId(line["schema"] or "", line["table"] or "").folded
-        if not pairs or (len(pairs) == 1 and table in (pairs[0][0].folded, pairs[0][1].folded)):
-            lines.append({**line, "query": text})
-            continue
+    return pa.RecordBatch.from_pylist(lines, schema=spoken.schema)
+
+
+def _by_table(line: dict[str, Any], text: str) -> Iterator[dict[str, Any]]:
+    """Yield a DDL of a connector once for each of its tables."""
+    ignored = {**dict.fromkeys(line), "message": line["message"], "kind": Kind.IGNORED.value}
+    if any(is_statement(text, *words) for words in _OF_SESSION):
+        yield {**ignored, "reason": _TEMPORARY}
+        return
+    if not line["table"] and is_statement(text, *_MAKES_NOTHING):
+        yield {**ignored, "reason": _MADE_NOTHING}
+        return
+    altered, text = alter_without_rename(text) or ("", text)
+    pairs = rename_pairs(text, line["schema"] or "")
+    if altered:
+        yield {**line, "schema": pairs[0][0].schema, "table": pairs[0][0].table, "query": altered}
+    table = TableId(line["schema"] or "", line["table"] or "").folded
+    if len(pairs) > 1 or (pairs and table not in (pairs[0][0].folded, pairs[0][1].folded)):
         for old, new in pairs:
             query = text if len(pairs) == 1 else f"RENAME TABLE {_quoted(old)} TO {_quoted(new)}"
-            lines.append({**line, "schema": new.schema, "table": new.table, "query": query})
-    return pa.RecordBatch.from_pylist(lines, schema=spoken.schema)
+            yield {**line, "schema": new.schema, "table": new.table, "query": query}
+        return
+    tables = [] if line["table"] else tables_by_text(text, line["schema"] or "")
+    for named in tables:
+        yield {**line, "schema": named.schema, "table": named.table, "query": text}
+    if not tables:
+        yield {**line, "query": text}
 
 
 def _by_table_of_text(lines: pa.RecordBatch) -> pa.RecordBatch:

@@ -45,6 +45,7 @@ _SYNONYMS: Mapping[str, str] = {
     "LONG VARCHAR": "MEDIUMTEXT",
     "LONG CHAR VARYING": "MEDIUMTEXT",
     "LONG VARBINARY": "MEDIUMBLOB",
+    "GEOMCOLLECTION": "GEOMETRYCOLLECTION",
 }
 
 
@@ -58,7 +59,7 @@ _TYPE_WORDS = frozenset(
         *(*INTEGER, *FLOATING, *CHARACTER, *BINARY, *MEMBERS, *DATED),
         *("DECIMAL", "BIT", "YEAR", "TIME", "JSON", "VECTOR", "UUID", "INET4", "INET6"),
         *("GEOMETRY", "POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING", "MULTIPOLYGON"),
-        *("GEOMETRYCOLLECTION", "GEOMCOLLECTION"),
+        "GEOMETRYCOLLECTION",
         *(synonym.partition(" ")[0] for synonym in _SYNONYMS),
     )
 )

@@ -9,7 +9,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sqlglot.dialects.mysql import MySQL
 
-from cdc_assets.ddl.text import Token, Unreadable, _Escaped, _plain_tokens, _Restored, _tokenized, tokens
+from cdc_assets.ddl.text import (
+    Token,
+    Unreadable,
+    _Escaped,
+    _plain_tokens,
+    _Restored,
+    _tokenized,
+    as_restored,
+    tokens,
+)
 
 KEYWORDS = sorted({word for text in MySQL.Tokenizer.KEYWORDS for word in re.findall(r"[A-Za-z]\w*", text)})
 
@@ -79,3 +88,52 @@ def test_a_name_without_quotes_may_begin_with_digits() -> None:
         ("word", "2fa_code"), ("sign", "+"), ("word", "1e5x"), ("sign", ","), ("number", "12"), ("word", "_a"),
         ("sign", ","), ("number", "1.5e3"), ("hex", "0x1F"), ("number", "3"),
     ]  # fmt: skip
+
+
+def written(text: str) -> str:
+    """Return a text as MySQL's clients write it, with escapes."""
+    return "".join({"\0": r"\0", "\x1a": r"\Z", "\n": r"\n", "'": r"\'", "\\": r"\\"}.get(c, c) for c in text)
+
+
+some_text = st.text("a'\"`\\\0\n\x1a%_;/*!-# ü", max_size=6)
+
+
+@given(st.lists(some_text, min_size=1, max_size=4), st.sampled_from(["'", '"']), st.sampled_from(["mysql", "mariadb"]))
+@example(["it's", "he's"], "'", "mysql")
+@example(["\\", "\\b"], "'", "mysql")
+@example(["'"], "'", "mariadb")
+def test_texts_with_escapes_are_restored_without(texts: list[str], quoted: str, server: str) -> None:
+    given_text = ", ".join(quoted + written(text).replace('"', r"\"") + quoted for text in texts)
+    restored = as_restored(f"ALTER TABLE t ADD a VARCHAR(9) COMMENT {given_text}", server)
+    assert [part.text for part in tokens(restored) if part.kind == "string"] == texts
+
+
+@given(st.lists(st.tuples(some_text, st.sampled_from(["'{}'", "/* {} */", "-- {}\n", "# {}\n", "`{}`"])), max_size=4))
+def test_a_comment_of_a_version_is_opened_whatever_stands_around_it(around: list[tuple[str, str]]) -> None:
+    pieces = [form.format(re.sub(r"['`\\\n*/]", "", text)) for text, form in around] + ["/* it's */", "-- it's\n"]
+    sql = " ".join([*pieces, "/*!80000 DEFAULT 5 */", *pieces])
+    for text in (sql, as_restored(sql, "mysql")):
+        assert [part.text for part in tokens(text) if part.kind in ("word", "number")] == ["DEFAULT", "5"]
+
+
+@pytest.mark.parametrize(
+    ("comment", "servers"),
+    [
+        ("/*! X */", {"mysql", "mariadb"}),
+        ("/*!50100 X */", {"mysql", "mariadb"}),
+        ("/*!50700 X */", {"mysql"}),
+        ("/*!80023 X */", {"mysql"}),
+        ("/*!100100 X */", {"mariadb"}),
+        ("/*M! X */", {"mariadb"}),
+        ("/*M!100301 X */", {"mariadb"}),
+        ("/*M!999999\\- the sandbox mode */", set()),
+        ("/*T![auto_rand] X */", set()),
+        ("/* X */", set()),
+        ("/*!80023 a /*!50100 X */ b */", {"mysql"}),
+    ],
+)
+def test_each_server_runs_comments_of_its_own_versions(comment: str, servers: set[str]) -> None:
+    for server in ("mysql", "mariadb"):
+        words = {part.text for part in tokens(as_restored(f"A {comment} Z", server))}
+        assert ("X" in words) == (server in servers)
+        assert {"A", "Z"} <= words

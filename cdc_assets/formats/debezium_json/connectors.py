@@ -10,6 +10,7 @@ else by DDL texts or the setting `schemas`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -277,7 +278,8 @@ def _tables(rows: Envelope) -> _NamedTables:
     return _NamedTables(spaces.texts, names.texts, sound)
 
 
-_NO_TABLES = ("SET", "USE")
+_NO_TABLES = re.compile(r"\s*(?:USE|SET(?!\s+STATEMENT))\s", re.IGNORECASE)
+"""A setting; SET STATEMENT … FOR has a statement of MariaDB behind it."""
 
 
 def _schema_changes(
@@ -290,7 +292,7 @@ def _schema_changes(
     for place in np.flatnonzero(records.sound).tolist():
         message, text = int(records.messages[place]), texts.texts[place].as_py()
         try:
-            if not texts.are(CellKind.TEXT)[place] or text.split(None, 1)[0].upper() in _NO_TABLES:
+            if not texts.are(CellKind.TEXT)[place] or _NO_TABLES.match(text):
                 reason = "a setting of the server, no change of a schema"
                 lines.append(Classification(message, Kind.IGNORED, reason=reason))
                 continue
