@@ -92,6 +92,8 @@ def added_default(
     if column.type == "SET" and column.elems and isinstance(value, str):  # printed in the order of the definition
         chosen = {name.lower() for name in value.split(",")}
         value = ",".join(name for name in column.elems if name.lower() in chosen)
+    if column.type == "CHAR" and isinstance(value, str):
+        value = value.rstrip(" ")  # as a CHAR is read, however it was written
     if _read(value, column) is None:
         raise NoDefault(f"its default {value!r} is not {type_text(column)}")
     return value, _doubt(column, value, member, stated, timezone)

@@ -226,6 +226,8 @@ def test_old_rows_read_the_default_of_the_adds_own_file(definition: str, column:
         ("DOUBLE DEFAULT -2.5e-3", Column("x", "DOUBLE"), "-2.5e-3"),
         ("FLOAT(7,1) DEFAULT 2.55", Column("x", "FLOAT", precision=7, scale=1), "2.6"),
         ("VARCHAR(9) DEFAULT 'it''s \\ 5'", Column("x", "VARCHAR", precision=9), "it's \\ 5"),
+        ("VARCHAR(9) DEFAULT 'a '", Column("x", "VARCHAR", precision=9), "a "),
+        ("CHAR(9) DEFAULT ' a  '", Column("x", "CHAR", precision=9), " a"),
         ("VARCHAR(9) DEFAULT 1.50", Column("x", "VARCHAR", precision=9), "1.50"),
         ("VARCHAR(9) DEFAULT 0xE4BDA0", Column("x", "VARCHAR", precision=9), "你"),
         ("VARCHAR(9) CHARSET gbk DEFAULT 0xC4E3", Column("x", "VARCHAR", precision=9), "你"),
