@@ -532,7 +532,8 @@ class Pipeline:
         )
         findings += tuple(it for feature in self.planner.features for it in feature.findings(planned, applied))
         findings += tuple(_of_kinds(planned, applied))
-        return Outcome(planned, outcomes, listing.problems, seconds, tuple(dict.fromkeys(findings)))
+        problems = {**listing.problems, **self.planner.rows_of_no_table(listing, planned)}
+        return Outcome(planned, outcomes, problems, seconds, tuple(dict.fromkeys(findings)))
 
 
 def _of_kinds(planned: Plan, applied: Mapping[Life, AppliedState]) -> Iterator[Finding]:

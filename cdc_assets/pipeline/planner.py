@@ -23,10 +23,10 @@ from cdc_assets.model.progress import AppliedState, Base, Life, Phase
 from cdc_assets.model.releases import SettingsChange, releases_of
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.splits import Listing
+from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.table_history import History
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.tso import Tso, wall_clock_ms
 from cdc_assets.pipeline.features import run_features
 from cdc_assets.pipeline.imports import earliest_row, is_doubted, refuse_dumps, silent_dumps
 from cdc_assets.pipeline.missing_files import entries_of, expired_files, is_unrecorded, missing_files
@@ -41,6 +41,7 @@ from cdc_assets.preflight.conformance import (
     conformance_holds,
     expired_holds,
     nameless_holds,
+    stamps_of_head,
     take_sample,
     versionless_holds,
 )
@@ -176,6 +177,7 @@ class Planner:
         self.published = 0.0
         self.decided = Decisions()
         self.stats: dict[str, FileStats] = {}
+        self._heads: dict[DataFile, Tso | None] = {}
         self._known: KnownFiles = {}
         self._unrecorded: dict[tuple[str, int, str], bytes] = {}  # schema files that were read here for the first time
 
@@ -206,9 +208,29 @@ class Planner:
         if late:
             listing = replace(listing, late={**listing.late, **late})
             planned = self._planned(listing, decided, on_news)
-        unknown = dict(rows_of_no_table(listing, planned.feed or planned.history))
+        unknown = self.rows_of_no_table(listing, planned)
         self._keep_schema_files()
         return replace(listing, problems={**listing.problems, **unknown}) if unknown else listing, planned
+
+    def rows_of_no_table(self, listing: Listing, planned: Plan) -> dict[str, str]:
+        """Return files with rows of no table, by what is known of files by now, with a sentence for the user."""
+        wire, history = self.settings.source_options.wire, planned.feed or planned.history
+
+        def newest_row(file: DataFile, ended: Tso) -> Tso | None:
+            known = self.stats.get(file.path)
+            if file.bounds is not None:
+                return file.bounds[1]
+            if known is not None and (known.size, known.etag) == (file.size, file.etag):
+                return known.max_commit_ts
+            if file.modified * 1000 < wall_clock_ms(ended):
+                return None  # what was written before has no row from after it
+            if file not in self._heads:
+                columns = {file.version: history.decoding[file.root, file.version]}
+                head = stamps_of_head(self.source, wire, file.path, columns)
+                self._heads[file] = None if head is None else head[1]
+            return self._heads[file]
+
+        return dict(rows_of_no_table(listing, history, newest_row if wire.has_commit_ts else lambda *_: None))
 
     def _planned(self, listing: Listing, decided: Decisions | None, on_news: Callable[[], object]) -> Plan:
         listing = replace(listing, late={}) if self.request.anew and listing.late else listing

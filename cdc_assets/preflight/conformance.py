@@ -177,7 +177,8 @@ def versionless_holds(source: Source, wire: Wire, listing: Listing, history: His
             paths_by_root.setdefault(place.root, []).append(path)
     for root, paths in paths_by_root.items():
         known = {version: tables for (other, version), tables in history.decoding.items() if other == root}
-        since = min((at for path in paths if (at := _first_row(source, wire, path, known)) is not None), default=None)
+        heads = [head for path in paths if (head := stamps_of_head(source, wire, path, known)) is not None]
+        since = min((first for first, _ in heads), default=None)
         version = max((version for version in known if since is None or version < since), default=0)
         names = {table.folded for table, _ in known.get(version, ())}
         reason = (
@@ -193,19 +194,21 @@ def versionless_holds(source: Source, wire: Wire, listing: Listing, history: His
                 yield HoldTable(life, max(since or 0, life.version), f"{reason}. To go on, {way}.", (way,))
 
 
-def _first_row(
+def stamps_of_head(
     source: Source, wire: Wire, path: str, known: Mapping[Tso, Sequence[tuple[TableId, TableSchema]]]
-) -> Tso | None:
-    """Return the least commit-ts at the beginning of a file, by whichever of a table's schemas it can be read."""
+) -> tuple[Tso, Tso] | None:
+    """Return the least and greatest commit-ts at the beginning of a file, by whichever schema it can be read.
+
+    `known` are the tables that a version may have rows of, and their columns. None where nothing can be read.
+    """
     try:
         head = source.head(path, SAMPLE_BYTES)
     except (FileNotFoundError, InputError):
         return None
     for version in sorted(known, reverse=True):
         with suppress(MalformedData):
-            changes = decode_among(wire, head, path, known[version])[1].changes
-            least: Tso | None = pc.min(changes.column(COMMIT_TS)).as_py()
-            return least
+            stamps = pc.min_max(decode_among(wire, head, path, known[version])[1].changes.column(COMMIT_TS)).as_py()
+            return None if stamps["min"] is None else (stamps["min"], stamps["max"])
     return None
 
 

@@ -7,16 +7,17 @@ entry.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 
 from cdc_assets.ledger import UNREAD, FileEntry
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.reports import FileStats
-from cdc_assets.model.splits import Listing
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.table_history import History
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.tso import FOREVER, Tso
 from cdc_assets.sources import Source
 
 FILE_RULES = ("files-missing", "files-changed", "files-vanished")
@@ -45,6 +46,11 @@ _UNKNOWN = (
     "the columns of that table are not known, neither from a DDL in the topics nor from the rows themselves. Give its "
     "CREATE TABLE, by the name that it had before, in the setting `schemas`, or let a connector with a new "
     "topic.prefix bring the table by a snapshot, as a feed of its own."
+)
+_NAMELESS = (
+    "No table has had that name since the DROP or RENAME at {}, and no DDL in the changefeed gives it to another one, "
+    "as where an event filter hides a CREATE TABLE. The row is not applied. Let the changefeed have that DDL, and "
+    "bring the table by a dump from after it (setting initial)."
 )
 _VANISHED = (
     "a file no longer exists, and its last rows are not applied; expected that files stay until they are. Restore it "
@@ -96,12 +102,32 @@ def broken_files(source: Source, listing: Listing) -> Iterator[tuple[str, Tso, s
             yield place.root, place.version, why
 
 
-def rows_of_no_table(listing: Listing, history: History) -> Iterator[tuple[str, str]]:
-    """Yield rows, with a sentence for the user, behind a DDL of a table of which nobody knows the columns.
+def rows_of_no_table(
+    listing: Listing, history: History, newest_row: Callable[[DataFile, Tso], Tso | None]
+) -> Iterator[tuple[str, str]]:
+    """Yield files with rows that are those of no table, with a sentence for the user.
 
-    So are those behind a RENAME from a table that the feed never had. Such a table begins with the first DDL that has
-    its columns, and none followed before its rows.
+    They are behind a DDL of a table of which nobody knows the columns, as behind a RENAME from a table that the feed
+    never had: such a table begins with the first DDL that has its columns, and none followed before its rows. Or they
+    have the name of a table after it was dropped or renamed, and no table has that name since. `newest_row` returns the
+    commit-ts of the newest row of a file that is known, None where there is none; the name was given up at the second
+    argument.
     """
+    yield from _behind_unknown(listing, history)
+    ends = dict[TableId, Tso]()
+    for table in (*history.lives.values(), *history.unneeded.values()):
+        for name, _, until in table.names:
+            ends[name.folded] = max(until, ends.get(name.folded, 0))
+    versions = {(file.root, file.version) for file in listing.schema_files}
+    for file in listing.data_files:
+        names = history.decoding.get((file.root, file.version), ())
+        until = ends.get(names[0][0].folded, FOREVER) if len(names) == 1 else FOREVER
+        at = newest_row(file, until) if until <= listing.checkpoint else None
+        if at is not None and until <= at <= listing.checkpoint and (file.root, at) not in versions:
+            yield file.path, f"{names[0][0]} has a row at {at}. {_NAMELESS.format(until - 1)}"
+
+
+def _behind_unknown(listing: Listing, history: History) -> Iterator[tuple[str, str]]:
     unknown = [file for file in listing.data_files if (file.root, file.version) not in history.decoding]
     texts = {(file.root, file.version): file for file in listing.schema_files if file.by_text} if unknown else {}
     newest = dict(sorted(texts))
