@@ -139,6 +139,27 @@ def test_a_configuration_that_leaves_nothing_out_is_no_loss(tmp_path: Path) -> N
     assert options(tmp_path, json.dumps({**CONFIG, **safe, "binary.handling.mode": "base64"})).losses == ()
 
 
+FORMER = {
+    "topic.prefix": "database.server.name",
+    **{
+        f"{kind}.{now}": f"{kind}.{former}"
+        for kind in ("database", "schema", "table", "column")
+        for now, former in (("include.list", "whitelist"), ("exclude.list", "blacklist"))
+    },
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", FORMER)
+def test_settings_are_known_by_the_names_that_older_connectors_have(name: str, form: str, tmp_path: Path) -> None:
+    members = {"topic.prefix": "shop", **CONFIG, name: "shop"}
+    older = {FORMER[name] if member == name else member: value for member, value in members.items()}
+    assert options(tmp_path, FORMS[form](older)) == options(tmp_path, FORMS[form](members))
+    assert options(tmp_path, FORMS[form]({FORMER[name]: "former", **members})) == options(
+        tmp_path, FORMS[form](members)
+    )
+
+
 @pytest.mark.parametrize("recording", recordings(), ids=str)
 def test_a_recorded_configuration_is_read_as_the_uri_that_says_the_same(recording: Any, tmp_path: Path) -> None:
     config = {**recording.connector, "database.password": "topsecret"}

@@ -26,11 +26,17 @@ from cdc_assets.sources.topics.topic_options import SnapshotOptions, TableLists
 
 _SNAPSHOT_ROWS = "snapshot.mode.configuration.based.snapshot.data"
 _INCLUDED, _EXCLUDED = ("snapshot.include.collection.list", "table.include.list"), "table.exclude.list"
-_OF_DATABASES = (
-    ("database.include.list", "schema.include.list", "database.whitelist", "schema.whitelist"),
-    ("database.exclude.list", "schema.exclude.list", "database.blacklist", "schema.blacklist"),
-)
-"""Lists of databases, or schemas of PostgreSQL, with the names that they had before Debezium 1.3."""
+_OF_DATABASES = ("database.include.list", "schema.include.list"), ("database.exclude.list", "schema.exclude.list")
+"""Lists of databases, or of schemas of PostgreSQL."""
+_FORMER = {
+    "database.server.name": "topic.prefix",
+    **{
+        f"{kind}.{former}": f"{kind}.{now}"
+        for kind in ("database", "schema", "table", "column")
+        for former, now in (("whitelist", "include.list"), ("blacklist", "exclude.list"))
+    },
+}
+"""The names that settings had before Debezium 2.0, or 1.3, and those that they have now."""
 _OF_SNAPSHOTS = (
     "snapshot.mode",
     "snapshot.select.statement.overrides",
@@ -101,8 +107,9 @@ class ConnectorConfiguration:
 
 def connector_configuration(sink_uri: str, file: Path | None) -> ConnectorConfiguration:
     """Return how a connector writes; raises BadSettings for what no connector has and for what cannot be read."""
-    given = (_read(file) | parameters(sink_uri)).items()
-    members = {name: value for name, value in given if value and (name in _KNOWN or name.startswith(_CHANGED))}
+    given = {name: value for name, value in (_read(file) | parameters(sink_uri)).items() if value}
+    given = {now: given[former] for former, now in _FORMER.items() if former in given} | given
+    members = {name: value for name, value in given.items() if name in _KNOWN or name.startswith(_CHANGED)}
     if other := other_connector(members.get("connector.class", "")):
         raise BadSettings(f"connector.class is {members['connector.class']}: {foreign_reason(other)}.")
     for name, value in members.items():
@@ -259,7 +266,7 @@ def _read(file: Path | None) -> dict[str, str]:
         members = _json_members(data, file)
     else:
         members = parse_properties(data.decode("latin-1"))
-    if not any(name in members for name in _KNOWN):
+    if not any(name in members for name in (*_KNOWN, *_FORMER)):
         raise BadSettings(
             f"{file} is no configuration of a connector: it has neither connector.class nor topic.prefix. Give the "
             "JSON that was posted to Kafka Connect, or the properties of its standalone worker."
