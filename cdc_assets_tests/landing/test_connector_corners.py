@@ -477,6 +477,22 @@ def test_a_delete_of_the_key_zero_is_one_where_the_configuration_says_that_it_ha
     assert stream.rows == ({1: {"v": 6}} if is_known else {})
 
 
+@pytest.mark.parametrize("identity", ["FULL", "DEFAULT"])
+def test_a_table_that_is_held_at_a_delete_of_the_key_zero_goes_on_once_its_identity_is_stated(identity: str) -> None:
+    stream = Stream(ID, {"type": "int32", "optional": False, "field": "v"})
+    stream.send("c", 10, id=0, v=5)
+    stream.send("c", 11, id=1, v=6)
+    stream.send("d", 20, id=0, v=5)
+    (reason,) = stream.applied()
+    assert "replica.identity.autoset.values = SCHEMA.TABLE:FULL, or DEFAULT" in reason
+    held, uri = stream.feed, "kafka://127.0.0.1:9092/px?protocol=debezium-json"
+    uri += f"&replica.identity.autoset.values=public.t:{identity}"
+    stream.feed = TopicFeed.of(stream.log, held.store, sink_uri=uri, name="c")
+    stream.feed.lake, stream.feed.ledger = held.lake, held.ledger
+    assert stream.applied() == []
+    assert stream.rows == {1: {"v": 6}}
+
+
 def test_a_key_that_is_no_object_is_refused_by_the_converter_s_name() -> None:
     stream = Stream()
     stream.send("c", 1, id=1, v=7)
