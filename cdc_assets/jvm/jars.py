@@ -155,8 +155,9 @@ def fetch_jars(extras: Iterable[str] = ()) -> tuple[Path, ...]:
 def fetch(jars: Sequence[Jar]) -> tuple[Path, ...]:
     """Fetch the missing ones of some jars and return the paths of all; existing whole files are not fetched again.
 
-    A file gets its name only after its checksum was verified, so an interrupted fetch leaves no wrong file. Raises
-    SetupError with Ivy's messages, JavaMissing.
+    A directory that CDC_ASSETS_JARS names has all of them afterwards: those of other directories are copied. A file
+    gets its name only after its checksum was verified, so an interrupted fetch leaves no wrong file. Raises SetupError
+    with Ivy's messages, JavaMissing.
     """
     missing = [jar for jar in jars if not _is_whole(_find(jar), jar)]
     if missing:
@@ -169,6 +170,10 @@ def fetch(jars: Sequence[Jar]) -> tuple[Path, ...]:
                     raise SetupError(_explain(jar, arrived, target, output))
                 shutil.move(str(arrived), target / jar.file_name)
         print(f"{', '.join(jar.file_name for jar in missing)}: in {target}", file=sys.stderr)
+    for path in jar_paths(jars) if os.environ.get(DIRECTORY_VARIABLE) else ():
+        if path.parent != jar_dirs()[0]:
+            with tempfile.TemporaryDirectory(dir=_target()) as directory:
+                shutil.move(shutil.copy(path, directory), _target() / path.name)
     return jar_paths(jars)
 
 

@@ -115,6 +115,19 @@ def test_a_named_directory_is_searched_first_and_gets_what_is_fetched(
     assert spark_jars() == (named / JAR.file_name,)
 
 
+def test_a_named_directory_gets_what_another_one_has(
+    share: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be copied to a machine without network."""
+    coordinates, named = repository(monkeypatch, CONTENT), tmp_path / "image"
+    fetch_jars()
+    monkeypatch.setenv("CDC_ASSETS_JARS", str(named))
+    assert fetch_jars() == (named / JAR.file_name,)
+    assert (share / "jars" / JAR.file_name).read_bytes() == (named / JAR.file_name).read_bytes() == CONTENT
+    assert [path.name for path in named.iterdir()] == [JAR.file_name]
+    assert coordinates == [JAR.coordinates]
+
+
 def test_jars_that_do_not_exist_are_told_from_those_that_do(share: Path) -> None:
     with pytest.raises(SetupError, match="'gcs'; known are aws, gcp, azure, postgres"):
         fetch_jars(["gcs"])
