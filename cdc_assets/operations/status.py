@@ -198,9 +198,9 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
                 table.through,
                 tso_time(table.through) if table.through > 0 else "",
                 table.checkpoint,
-                seconds_between(table.through, table.checkpoint) if table.checkpoint else None,
+                seconds_between(table.through, table.checkpoint) if table.through > 0 and table.checkpoint else None,
                 table.state,
-                "failed" if table.state.stopped else "" if table.state is State.LOADING else "passed",
+                _check(table),
                 table.reason,
                 table.ways,
                 waiting.get(table.life, 0),
@@ -282,6 +282,12 @@ def lake_warnings(lake: LakeSettings) -> dict[str, tuple[FindingGroup, ...]]:
         name: grouped((finding for finding in findings if finding.rule != INCOMPLETE), ())
         for name, findings in feed_findings.items()
     }
+
+
+def _check(table: TableState) -> str:
+    if table.state.stopped:
+        return "failed"
+    return "passed" if table.through > 0 and table.state is not State.LOADING else ""
 
 
 def _accounted(windows: Sequence[WindowMetrics]) -> tuple[Lag | None, str]:

@@ -80,8 +80,9 @@ def table_samples(table: TableStatus) -> Iterator[Sample]:
         yield Sample("table_rows", labels, table.rows)
     if table.through > 0:
         yield Sample("table_applied_timestamp_seconds", labels, _seconds(table.through))
-    if table.behind_checkpoint_seconds is not None:
+    if table.checkpoint:
         yield Sample("table_checkpoint_timestamp_seconds", labels, _seconds(table.checkpoint))
+    if table.behind_checkpoint_seconds is not None:
         yield Sample("table_behind_checkpoint_seconds", labels, table.behind_checkpoint_seconds)
     if table.stages is not None:
         stages = (

@@ -69,7 +69,7 @@ class Inspection:
 class TableStatus:
     """One table of the lake. `behind_checkpoint_seconds` is the time from `through` to the newest checkpoint seen.
 
-    It is None, and `checkpoint` 0, where no run that saw one has ended.
+    It is None where nothing is applied, or no run that saw a checkpoint has ended; `checkpoint` is 0 then.
 
     `rows` is None for a table that does not exist. `check` is passed, failed, or "" before anything was applied.
     `quarantined` counts records that wait in quarantine; `fidelity` is empty before a run has looked at the table.

@@ -179,10 +179,10 @@ def status_lines(rows: Sequence[TableStatus], landed: Collection[str] | None = N
             r.table,
             r.version,
             count,
-            r.through,
+            r.through if r.through > 0 else "",
             r.through_time,
             "unknown" if r.behind_checkpoint_seconds is None else seconds_text(r.behind_checkpoint_seconds),
-            _state(r.state if r.state in (State.FROZEN, State.LOADING) else r.check, r.incomplete),
+            _state(r.state if r.state in (State.FROZEN, State.LOADING) else r.check or "not begun", r.incomplete),
             r.quarantined,
         )
         for r, count in zip(rows, counts, strict=True)

@@ -14,6 +14,7 @@ from cdc_assets.operations.opening import open_pipeline
 from cdc_assets.operations.status import lake_status
 from cdc_assets.pipeline.outcome import RunHooks
 from cdc_assets.report.metrics import table_samples
+from cdc_assets.report.text import status_lines
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.command_line import commands_here
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
@@ -92,3 +93,16 @@ def test_tables_of_which_no_run_has_ended_are_loading(
         assert run("query", "s.t", "--warehouse", str(tmp_path / "lake")).stderr.startswith("s.t is loading, applied")
     (row,) = lake_status(lake)
     assert (row.state, row.rows, row.through) == (State.LOADING, 1, FIRST + 10)
+
+
+def test_a_table_to_which_nothing_is_applied_is_neither_checked_nor_up_to_date(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    feed, lake = filled_feed(tmp_path), LakeSettings.from_warehouse(tmp_path / "lake")
+    feed.create("s.u")
+    with open_pipeline(feed.settings("little"), lake, spark=lambda: spark) as pipeline:
+        pipeline.apply("run", lambda planned: [step for step in planned.steps if step.life.born_as.table == "t"])
+    by_table = {row.table: (row.check, row.behind_checkpoint_seconds) for row in lake_status(lake)}
+    assert by_table == {"s.t": ("passed", 0.0), "s.u": ("", None)}
+    (line,) = (line for line in status_lines(lake_status(lake)) if line.startswith("s.u"))
+    assert line.split() == ["s.u", str(FIRST), "unknown", "not", "begun", "0"]
