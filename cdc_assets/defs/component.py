@@ -28,7 +28,7 @@ def _attributes() -> type[BaseModel]:
 
 
 class Changefeed(dg.Component):
-    """One TiDB changefeed in object storage, kept as Iceberg tables: assets, checks, jobs and sensors.
+    """One changefeed, applied to Iceberg tables: assets, checks, jobs and sensors.
 
     `attributes` are `lake` and the settings of one changefeed as in `changefeeds.yaml`; paths are relative to the
     folder of the `defs.yaml`. The definitions are those of `build_changefeed_defs`.
