@@ -8,20 +8,59 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
+
+from cdc_assets.formats import FORMATS
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
+from cdc_assets.sources import SCHEMES
 from cdc_assets_tests.generated import Feed
-from cdc_assets_tests.record_feed.source import Records
+from cdc_assets_tests.histories import KINDS, history
+from cdc_assets_tests.record_feed.source import FEEDS, Records
 from cdc_assets_tests.source import Col, Row, RowChange, Source, Transaction, Value, normal
 from cdc_assets_tests.writer import Publication, Style, Writer
 
-__all__ = ["schema_files", "send"]
+__all__ = ["ADDRESS", "published_patches", "records_feed", "schema_files", "send"]
 
 SAME: list[Any] = []
+ADDRESS = "records://patched"
+
+
+def records_feed(monkeypatch: pytest.MonkeyPatch) -> Records:
+    """Return what the feed at ADDRESS has, for one test."""
+    monkeypatch.setitem(SCHEMES, "records", "cdc_assets_tests.record_feed")
+    monkeypatch.setitem(FORMATS, "records", "cdc_assets_tests.record_feed")
+    monkeypatch.setitem(FEEDS, ADDRESS, Records())
+    return FEEDS[ADDRESS]
+
+
+def published_patches(seed: int, toml: Path, records: Records, *, moving: bool) -> Iterator[tuple[Source, Tso]]:
+    """Send a generated history to a feed; yield its source at some positions, the last one among them.
+
+    The feed is complete through that position then. Rows that get another key leave nothing out unless `moving`.
+    """
+    random, style = Random(seed), Style("csv", new=True)
+    steps = [("create", random.randbytes(24)) for _ in range(random.randint(1, 3))]
+    kinds = ["rows"] * 16 + [*KINDS, "exchange partition"]
+    steps += [(random.choice(kinds), random.randbytes(24)) for _ in range(random.randint(12, 40))]
+    source, written = history(steps, True), Feed(style, toml)
+    print(source.script)  # what pytest shows of a history that fails
+    files = schema_files(source, written, style)
+    written.close()
+    for event in source.log:
+        records.schema_files += [file for file in files if file.version == event.ts]
+        if isinstance(event, Transaction):
+            send(event, files, records, random, moving=moving)
+        if random.random() < 0.3:
+            records.fence = event.ts
+            yield source, event.ts
+    records.fence = source.log[-1].ts
+    yield source, records.fence
 
 
 def schema_files(source: Source, feed: Feed, style: Style) -> tuple[SchemaFile, ...]:

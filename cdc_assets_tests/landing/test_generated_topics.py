@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
 from cdc_assets_tests.alterations import Picks
 from cdc_assets_tests.histories import KINDS, history
 from cdc_assets_tests.lake_contents import contents_of
+from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.message_writer import MessageStyle, marks
 from cdc_assets_tests.source import Col, Contents, Ddl, Parts, Source, Table
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
@@ -48,23 +51,35 @@ def faults(feed: TopicFeed, *shown: Contents) -> Iterator[str]:
         yield f"tables are {actual}, expected {shown[-1]}"
 
 
+def at_marks(
+    seed: int, directory: Path, lake: Callable[[], MemoryLake] = MemoryLake, **given: Any
+) -> Iterator[tuple[TopicFeed, Tso, list[Contents]]]:
+    """Send a generated history, and yield a feed of it at some marks, and at the last one another feed.
+
+    With the mark, and with what the tables may be: the mark of a DDL may come before it.
+    """
+    random = Random(seed)
+    source, style = any_history(random), any_style(random)
+    print(f"{style}\n{source.script}")  # what pytest shows of a history that fails
+    (toml := directory / "changefeed.toml").write_text(style.toml)
+    log = MemoryLog([])
+    often, once = (TopicFeed.of(log, sink_uri=style.uri, changefeed_config=toml, name="c", **given) for _ in range(2))
+    often.lake, once.lake = lake(), lake()
+    ddl = {event.ts for event in source.log if isinstance(event, Ddl)}
+    for mark, _ in marks(source, style, Picks(random.randbytes(600)), log):
+        if random.random() < 0.7:
+            before = [source.contents(mark - 1)] if mark in ddl else []
+            yield often, mark, [*before, source.contents(mark)]
+    yield once, mark, [source.contents(mark)]
+
+
 @pytest.mark.parametrize(
     "seed", [pytest.param(n, marks=() if n in (1, 48, 7) else pytest.mark.soak) for n in range(300)]
 )
 def test_a_generated_history_equals_its_source_at_every_mark(seed: int, tmp_path: Path) -> None:
-    random = Random(seed)
-    source, style = any_history(random), any_style(random)
-    toml = tmp_path / "changefeed.toml"
-    toml.write_text(style.toml)
-    log = MemoryLog([])
-    often, once = (TopicFeed.of(log, sink_uri=style.uri, changefeed_config=toml, name="c") for _ in range(2))
-    ddl = {event.ts for event in source.log if isinstance(event, Ddl)}
-    for mark, _ in marks(source, style, Picks(random.randbytes(600)), log):
-        if random.random() < 0.7:
-            before = [source.contents(mark - 1)] if mark in ddl else []  # the mark of a DDL may come before it
-            assert list(faults(often, *before, source.contents(mark))) == [], (style, mark)
-            assert often.fence == mark
-    assert list(faults(once, source.contents(mark))) == [], (style, "in one go")
+    for feed, mark, shown in at_marks(seed, tmp_path):
+        assert list(faults(feed, *shown)) == [], mark
+        assert feed.fence == mark
 
 
 @pytest.mark.parametrize("names_the_other", [False, True], ids=["old architecture", "new architecture"])

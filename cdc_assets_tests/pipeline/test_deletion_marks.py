@@ -4,35 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
-from cdc_assets.formats import FORMATS
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.lake_columns import DELETED_AT
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources import SCHEMES
-from cdc_assets_tests.alterations import Picks
 from cdc_assets_tests.connector_writer import URI
 from cdc_assets_tests.connector_writer import Source as ConnectorSource
 from cdc_assets_tests.generated import Feed, Generated, each_history, feeds, how_many
 from cdc_assets_tests.lake_contents import contents_of
 from cdc_assets_tests.landing.test_barriers import Lines, feed_of
 from cdc_assets_tests.landing.test_generated_connectors import TABLE, turns
-from cdc_assets_tests.landing.test_generated_topics import any_history, any_style
+from cdc_assets_tests.landing.test_generated_topics import at_marks
 from cdc_assets_tests.marked_rows import MarkingLake, mark_differences, marked_rows
-from cdc_assets_tests.message_writer import marks
-from cdc_assets_tests.patched import schema_files, send
-from cdc_assets_tests.pipeline.test_patched_states import any_history as any_patched_history
-from cdc_assets_tests.record_feed.source import FEEDS, Records
-from cdc_assets_tests.source import Contents, Ddl, Source, Transaction
+from cdc_assets_tests.patched import ADDRESS, published_patches, records_feed
+from cdc_assets_tests.source import Contents, Source
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
-from cdc_assets_tests.writer import Publication, Style
+from cdc_assets_tests.writer import Publication
 
 SOFT: dict[str, Any] = {"deletes": "soft"}
 
@@ -89,50 +82,26 @@ def row_faults(lake: MarkingLake, expected: Contents, outcome: Outcome) -> list[
 def test_changes_that_leave_columns_out_mark_rows_with_all_of_their_values(
     seed: int, tomls: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(SCHEMES, "records", "cdc_assets_tests.record_feed")
-    monkeypatch.setitem(FORMATS, "records", "cdc_assets_tests.record_feed")
-    random = Random(seed)
-    source, style, records = any_patched_history(random), Style("csv", new=True), Records()
-    written = Feed(style, tomls["csv"])
-    files = schema_files(source, written, style)
-    written.close()
-    monkeypatch.setitem(FEEDS, "records://soft", records)
-    settings = ChangefeedSettings(sink_uri=SecretStr("records://soft"), name="p", **SOFT, history={"*.*": "scd2"})
+    records = records_feed(monkeypatch)
+    settings = ChangefeedSettings(sink_uri=SecretStr(ADDRESS), name="p", **SOFT, history={"*.*": "scd2"})
     lakes = [(MarkingLake(), Ledger("sqlite://")) for _ in range(2)]
 
-    def faults_of(number: int, shown: int) -> list[str]:
+    def faults_of(number: int, expected: Contents) -> list[str]:
         lake, ledger = lakes[number]
         outcome = Pipeline(settings, settings.open_source(), lake, ledger).apply()
-        return row_faults(lake, source.contents(shown), outcome)
+        return row_faults(lake, expected, outcome)
 
-    print(source.script)
-    for event in source.log:
-        records.schema_files += [file for file in files if file.version == event.ts]
-        if isinstance(event, Transaction):
-            send(event, files, records, random, moving=False)
-        if random.random() < 0.3:
-            records.fence = event.ts
-            assert faults_of(0, event.ts) == [], event.ts
-    records.fence = source.log[-1].ts
-    assert faults_of(0, records.fence) == []
-    assert faults_of(1, records.fence) == [], "in one go"
+    for source, shown in published_patches(seed, tomls["csv"], records, moving=False):
+        assert faults_of(0, source.contents(shown)) == [], shown
+    assert faults_of(1, source.contents(shown)) == [], "in one go"
 
 
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=() if n in (1, 7) else pytest.mark.soak) for n in range(300)])
 def test_messages_of_ticdc_mark_rows(seed: int, tmp_path: Path) -> None:
-    random = Random(seed)
-    source, style = any_history(random), any_style(random)
-    toml = tmp_path / "changefeed.toml"
-    toml.write_text(style.toml)
-    log = MemoryLog([])
-    given = {"sink_uri": style.uri, "changefeed_config": toml, "name": "c", **SOFT, "history": {"*.*": "scd2"}}
-    often, once = TopicFeed.of(log, **given), TopicFeed.of(log, **given)
-    often.lake, once.lake = MarkingLake(), MarkingLake()
-    ddl = {event.ts for event in source.log if isinstance(event, Ddl)}
-    for mark, _ in marks(source, style, Picks(random.randbytes(600)), log):
-        if random.random() < 0.7 and mark not in ddl:
-            assert row_faults(often.lake, source.contents(mark), often.apply()) == [], (style, mark)
-    assert row_faults(once.lake, source.contents(mark), once.apply()) == [], (style, "in one go")
+    for feed, mark, shown in at_marks(seed, tmp_path, MarkingLake, **SOFT, history={"*.*": "scd2"}):
+        if len(shown) == 1:
+            assert isinstance(feed.lake, MarkingLake)
+            assert row_faults(feed.lake, shown[0], feed.apply()) == [], mark
 
 
 @pytest.mark.parametrize("partitions", [1, 3])

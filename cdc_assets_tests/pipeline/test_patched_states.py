@@ -5,42 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
-from cdc_assets.formats import FORMATS
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import Column
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources import SCHEMES
 from cdc_assets_tests.folding import fold_differences
-from cdc_assets_tests.generated import Feed
-from cdc_assets_tests.histories import KINDS, history
 from cdc_assets_tests.lake_contents import contents_of
 from cdc_assets_tests.memory_lake import MemoryLake
-from cdc_assets_tests.patched import schema_files, send
-from cdc_assets_tests.record_feed.source import FEEDS, Records
-from cdc_assets_tests.source import Source, Transaction
+from cdc_assets_tests.patched import ADDRESS, published_patches, records_feed
+from cdc_assets_tests.source import Source
 from cdc_assets_tests.states import differences, states_of
-from cdc_assets_tests.writer import Style
 
 RULES: list[dict[str, Any]] = [
     {"kinds": ["log", "scd2"]},
     {"kinds": ["scd2"], "mirror": False},
     {"kinds": ["log", "scd2"], "mirror": False},
 ]
-ADDRESS = "records://patched"
-
-
-def any_history(random: Random) -> Source:
-    steps = [("create", random.randbytes(24)) for _ in range(random.randint(1, 3))]
-    kinds = ["rows"] * 16 + [*KINDS, "exchange partition"]
-    steps += [(random.choice(kinds), random.randbytes(24)) for _ in range(random.randint(12, 40))]
-    return history(steps, True)
 
 
 class Patches:
@@ -73,36 +58,19 @@ class Patches:
 def test_a_generated_history_of_patches_has_the_states_of_its_source(
     seed: int, tomls: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(SCHEMES, "records", "cdc_assets_tests.record_feed")
-    monkeypatch.setitem(FORMATS, "records", "cdc_assets_tests.record_feed")
-    random = Random(seed)
-    source = any_history(random)
-    style, records, rule = Style("csv", new=True), Records(), RULES[seed % 3]
-    written = Feed(style, tomls["csv"])
-    files = schema_files(source, written, style)
-    written.close()
-    monkeypatch.setitem(FEEDS, ADDRESS, records)
-    print(f"{rule}\n{source.script}")  # what pytest shows of a history that fails
+    records, rule = records_feed(monkeypatch), RULES[seed % 3]
     often, once = Patches(rule), Patches(rule)
-    for event in source.log:
-        records.schema_files += [file for file in files if file.version == event.ts]
-        if isinstance(event, Transaction):
-            send(event, files, records, random, moving="log" not in rule["kinds"])
-        if random.random() < 0.3:
-            records.fence = event.ts
-            assert [*often.faults(source, event.ts)] == [], event.ts
-    records.fence = source.log[-1].ts
-    assert [*often.faults(source, records.fence)] == []
-    assert [*once.faults(source, records.fence)] == [], "in one go"
+    moving = "log" not in rule["kinds"]
+    for source, shown in published_patches(seed, tomls["csv"], records, moving=moving):
+        assert [*often.faults(source, shown)] == [], (rule, shown)
+    assert [*once.faults(source, shown)] == [], (rule, "in one go")
 
 
 def test_a_patch_leaves_a_column_out_that_has_another_name_at_the_end_of_the_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(SCHEMES, "records", "cdc_assets_tests.record_feed")
-    monkeypatch.setitem(FORMATS, "records", "cdc_assets_tests.record_feed")
-    records = Records(fence=200)
-    monkeypatch.setitem(FEEDS, ADDRESS, records)
+    records = records_feed(monkeypatch)
+    records.fence = 200
     key, v, w = (Column(name, "BIGINT", nullable=name != "i", is_pk=name == "i") for name in ("i", "v", "w"))
     records.ddl("s.t", 100, "CREATE TABLE `t` (`i` BIGINT PRIMARY KEY,`v` BIGINT,`w` BIGINT)", 3, key, v, w)
     records.rows("s.t", 100, ["I", 101, 1, 7, 8], ["U", 102, 1, [], 9], ["I", 103, 2, 5, 6])
