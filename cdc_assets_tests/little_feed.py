@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from cdc_assets.ledger import Ledger
 from cdc_assets.model.tso import Tso
+from cdc_assets.pipeline.pipeline import Pipeline, PipelineLake
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets_tests.schema_documents import document, write_schema
 
@@ -46,6 +48,11 @@ class LittleFeed:
         uri = f"file://{self.bucket}?protocol={self.protocol}&enable-tidb-extension=true"
         given: dict[str, Any] = {"name": name, "sink_uri": uri, **more}
         return ChangefeedSettings(changefeed_config=self.toml, **given)
+
+    def pipeline_into(self, lake: PipelineLake, ledger: Ledger | None = None, **more: Any) -> Pipeline:
+        """Return the pipeline of these settings into a lake, with a ledger of its own unless one is given."""
+        settings = self.settings(**more)
+        return Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://") if ledger is None else ledger)
 
     def create(self, name: str, at: Tso = FIRST, *, keyed: bool = True) -> None:
         table = name.partition(".")[2]

@@ -73,8 +73,7 @@ def test_a_dump_that_was_damaged_is_taken_anew(spark: SparkSession, tmp_path: Pa
     lake, ledger = Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "little", lambda: spark), Ledger("sqlite://")
 
     def apply(initial: dict[str, Any]) -> Outcome:
-        settings = feed.settings(initial=initial)
-        return Pipeline(settings, settings.open_source(), lake, ledger).apply("test")
+        return feed.pipeline_into(lake, ledger, initial=initial).apply("test")
 
     first = dump(tmp_path / "first")
     cut_off(tmp_path / "first")

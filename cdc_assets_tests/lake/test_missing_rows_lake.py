@@ -29,9 +29,8 @@ def test_a_lake_of_iceberg_proves_what_one_in_memory_does(
     ledgers = dict[int, Ledger]()
 
     def pipeline(pipeline_lake: PipelineLake) -> Pipeline:
-        settings = feed.settings(lake.changefeed, history=KINDS)
         ledger = ledgers.setdefault(id(pipeline_lake), Ledger("sqlite://"))
-        return Pipeline(settings, settings.open_source(), pipeline_lake, ledger)
+        return feed.pipeline_into(pipeline_lake, ledger, name=lake.changefeed, history=KINDS)
 
     def applied() -> None:
         outcomes = []

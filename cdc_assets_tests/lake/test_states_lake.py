@@ -83,8 +83,7 @@ def test_a_replayed_record_is_the_state_that_it_was_between_the_others(spark: Sp
     path = feed.rows("shop.orders", FIRST, broken)
     feed.publish(FIRST + 20)
     rule = {"kinds": ["scd2"], "mirror": False}
-    given = feed.settings(history={"shop.*": rule}, quarantine=True)
-    pipeline = Pipeline(given, given.open_source(), lake, Ledger("sqlite://"))
+    pipeline = feed.pipeline_into(lake, history={"shop.*": rule}, quarantine=True)
     pipeline.apply("test")
     feed.rows("shop.orders", FIRST, [("U", FIRST + 31, 1, "d"), ("I", FIRST + 32, 2, "x")])
     feed.publish(FIRST + 40)

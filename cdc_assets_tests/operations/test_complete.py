@@ -31,8 +31,7 @@ CUT = [("C_ddl_tables", "csv-ts"), ("B_ddl_columns", "csv-ts"), ("E_partitions",
 
 
 def opened(feed: LittleFeed, lake: PipelineLake, ledger: Ledger | None = None, *complete: str) -> Pipeline:
-    settings = feed.settings(initial={"complete": complete})
-    return Pipeline(settings, settings.open_source(), lake, ledger or Ledger("sqlite://"))
+    return feed.pipeline_into(lake, ledger or Ledger("sqlite://"), initial={"complete": complete})
 
 
 def incomplete(outcome: Outcome) -> set[str]:

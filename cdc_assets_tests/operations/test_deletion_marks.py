@@ -48,8 +48,7 @@ class Shop:
         self.feed.ddl("shop.orders", self.at, "TRUNCATE TABLE `orders`", 11)
 
     def pipeline(self, **settings: Any) -> Pipeline:
-        given = self.feed.settings(**{**self.settings, **settings})
-        return Pipeline(given, given.open_source(), self.lake, self.ledger)
+        return self.feed.pipeline_into(self.lake, self.ledger, **{**self.settings, **settings})
 
     def apply(self, **settings: Any) -> Outcome:
         self.at += 1 << 18

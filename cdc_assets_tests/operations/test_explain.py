@@ -39,8 +39,7 @@ class Shop:
         self.more = more
 
     def pipeline(self) -> Pipeline:
-        settings = self.feed.settings(**self.more)
-        return Pipeline(settings, settings.open_source(), self.lake, self.ledger)
+        return self.feed.pipeline_into(self.lake, self.ledger, **self.more)
 
     def apply(self, through: int, run: str = "run") -> None:
         self.feed.publish(through)

@@ -67,8 +67,7 @@ class Shop:
         self.feed.create("shop.t")
 
     def pipeline(self) -> Pipeline:
-        settings = self.feed.settings(**self.more)
-        return Pipeline(settings, settings.open_source(), self.lake, self.ledger)
+        return self.feed.pipeline_into(self.lake, self.ledger, **self.more)
 
     def apply(self, through: int, *rows: tuple[str, int, int | str, str]) -> None:
         self.feed.rows("shop.t", FIRST, rows)

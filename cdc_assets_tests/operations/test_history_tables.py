@@ -41,8 +41,7 @@ def orders(tmp_path: Path) -> LittleFeed:
 
 
 def opened(feed: LittleFeed, lake: MemoryLake, ledger: Ledger, **more: Any) -> Pipeline:
-    settings = feed.settings(history={"shop.*": "log"}, **more)
-    return Pipeline(settings, settings.open_source(), lake, ledger)
+    return feed.pipeline_into(lake, ledger, history={"shop.*": "log"}, **more)
 
 
 def words(lake: MemoryLake) -> list[tuple[str, int]]:

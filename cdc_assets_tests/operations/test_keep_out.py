@@ -57,8 +57,7 @@ class Shop:
         self.lake, self.ledger = MemoryLake(), Ledger("sqlite://")
 
     def pipeline(self, lake: MemoryLake | None = None) -> Pipeline:
-        settings = self.feed.settings(**self.more)
-        return Pipeline(settings, settings.open_source(), lake or self.lake, self.ledger)
+        return self.feed.pipeline_into(lake or self.lake, self.ledger, **self.more)
 
     def write(self, *rows: Row, table: str = "shop.t", version: int = FIRST) -> None:
         self.feed.rows(table, version, rows)

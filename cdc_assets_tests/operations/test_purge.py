@@ -53,8 +53,7 @@ class Shop:
     ledger: Ledger = field(default_factory=lambda: Ledger("sqlite://"))
 
     def pipeline(self, **given: Any) -> Pipeline:
-        settings = self.feed.settings(**given)
-        return Pipeline(settings, settings.open_source(), self.lake, self.ledger)
+        return self.feed.pipeline_into(self.lake, self.ledger, **given)
 
     def apply(self, checkpoint: int) -> None:
         self.feed.publish(checkpoint)

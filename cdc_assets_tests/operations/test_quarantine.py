@@ -498,8 +498,7 @@ def test_records_of_a_dropped_table_are_brought_into_the_one_that_exchanged_rows
     feed.ddl("s.x", FIRST + 2, "", 0)
     feed.ddl("s.x", FIRST + 3, "DROP TABLE `s`.`x`", 4)
     feed.publish(FIRST + 9)
-    given = feed.settings(quarantine=True)
-    pipeline = Pipeline(given, given.open_source(), lake, ledger)
+    pipeline = feed.pipeline_into(lake, ledger, quarantine=True)
     assert [table.quarantined for table in pipeline.apply("run").tables] == [0, 1]
     file.write_bytes(file.read_bytes().replace(b"two", b"2"))
     (done,) = replay(pipeline)

@@ -410,8 +410,7 @@ def test_a_file_of_an_older_table_that_is_gone_is_replaced_by_a_dump_taken_since
     def with_dump(at: Tso, *keys: int) -> Pipeline:
         place, rows = tmp_path / f"dump{at}", [(str(key), "x") for key in keys]
         write_dump(place, {name: (created(text), rows)}, at, Writing(), texts={name: text})
-        settings = feed.settings(initial={"dump": str(place)})
-        return Pipeline(settings, settings.open_source(), lake, ledger)
+        return feed.pipeline_into(lake, ledger, initial={"dump": str(place)})
 
     feed.ddl("s.a", FIRST, "", 0)
     files = [feed.rows("s.a", FIRST, [("I", FIRST + n, n, "x")]) for n in (1, 2)]

@@ -21,7 +21,6 @@ from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.operations.rebuild import rebuild
-from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests import keyed_feed
 from cdc_assets_tests.folding import fold_differences
 from cdc_assets_tests.keyed_feed import Mended
@@ -336,8 +335,7 @@ def test_a_history_table_that_a_repair_passed_over_is_not_built_from_the_feed_as
     def applied(at: int, *rows: tuple[str, int, int | str, str], **history: str) -> dict[str, str]:
         feed.rows("s.t", FIRST, rows)
         feed.publish(FIRST + at)
-        settings = feed.settings(history=history)
-        outcome = Pipeline(settings, settings.open_source(), lake, ledger).apply("test")
+        outcome = feed.pipeline_into(lake, ledger, history=history).apply("test")
         return {str(table.name): table.reason for table in outcome.tables}
 
     feed.create("s.t")

@@ -17,10 +17,8 @@ from typing import Any
 
 import cdc_assets
 from cdc_assets.history import history
-from cdc_assets.ledger import Ledger
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.steps import ChangeTable, Step
-from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 
@@ -78,8 +76,7 @@ def travelled(directory: Path, query: str) -> tuple[Trace, LastStop]:
     feed.create("s.t")
     feed.rows("s.t", FIRST, [("I", FIRST + 1, 1, "a")])
     feed.publish(FIRST + 5)
-    settings = feed.settings()
-    pipeline = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://"))
+    pipeline = feed.pipeline_into(lake)
     pipeline.apply()
     if query:
         feed.ddl("s.t", FIRST + 10, query, 5, wide=True)

@@ -44,8 +44,9 @@ class Applied:
         self.feed.publish(FIRST + 20)
 
     def apply(self, tables: Any = None, **settings: Any) -> Outcome:
-        given = self.feed.settings(**({} if tables is None else {"tables": tables}), **settings)
-        return Pipeline(given, given.open_source(), self.lake, self.ledger).apply("test")
+        return self.feed.pipeline_into(
+            self.lake, self.ledger, **{} if tables is None else {"tables": tables}, **settings
+        ).apply("test")
 
     def go_on(self) -> None:
         """Change and add a row of each table."""

@@ -287,9 +287,8 @@ def test_a_feed_without_commit_ts_has_no_state_at_a_position(tmp_path: Path) -> 
     feed = LittleFeed(tmp_path)
     feed.toml.write_text("[sink.csv]\ninclude-commit-ts = false\n")
     feed.publish(FIRST)
-    given = feed.settings(accept_unordered=True)
     with pytest.raises(BadSettings, match="carry no commit-ts, so its tables have no state at one position"):
-        make_cut(Pipeline(given, given.open_source(), MemoryLake(), Ledger("sqlite://")))
+        make_cut(feed.pipeline_into(MemoryLake(), accept_unordered=True))
 
 
 def test_a_dropped_table_that_a_cut_has_is_not_purged_before_the_cut_is_removed(shop: Shop) -> None:

@@ -10,7 +10,6 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.table_history import Held
-from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 
@@ -29,8 +28,7 @@ class Site:
 
     def apply(self, checkpoint: int = FIRST + 99) -> None:
         self.feed.publish(checkpoint)
-        settings = self.feed.settings()
-        self.pipeline = Pipeline(settings, settings.open_source(), self.lake, self.ledger)
+        self.pipeline = self.feed.pipeline_into(self.lake, self.ledger)
         tables = self.pipeline.apply("test").tables
         self.states = {str(table.name): str(table.state) for table in tables}
         self.reasons = {str(table.name): table.reason for table in tables if table.reason}

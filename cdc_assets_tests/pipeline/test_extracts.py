@@ -21,12 +21,10 @@ from pyarrow import csv
 from cdc_assets.decoding.kinds import own_columns
 from cdc_assets.decoding.position_sort import PositionSort
 from cdc_assets.errors import BadSettings, ExtractRefused, MalformedData
-from cdc_assets.ledger import Ledger
 from cdc_assets.operations import net_changes
 from cdc_assets.operations.change_files import FORMATS, write_extract
 from cdc_assets.operations.extract import extract
 from cdc_assets.pipeline import replay as replaying
-from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.alterations import Picks
 from cdc_assets_tests.generated import Feed, Generated, each_history, how_many
 from cdc_assets_tests.lake_contents import rows_of
@@ -366,8 +364,7 @@ def test_a_column_of_a_name_that_extracts_have_is_refused(tmp_path: Path) -> Non
     query = "CREATE TABLE `odd` (`id` INT PRIMARY KEY,`_Change_Type` VARCHAR(10))"
     write_schema(feed.bucket, document("shop", "odd", FIRST, Query=query, Type=3, TableColumns=made))
     feed.publish(FIRST + 10)
-    given = feed.settings()
-    pipeline = Pipeline(given, given.open_source(), MemoryLake(), Ledger("sqlite://"))
+    pipeline = feed.pipeline_into(MemoryLake())
     with pytest.raises(ExtractRefused, match=r'shop\.odd has a column "_Change_Type", as an extract has one'):
         extract(pipeline, "shop.odd", FIRST, FIRST + 10)
 

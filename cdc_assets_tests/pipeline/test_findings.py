@@ -48,9 +48,8 @@ class Runs:
 
     def apply(self, checkpoint: int) -> Outcome:
         self.feed.publish(checkpoint)
-        settings = self.feed.settings()
         with open_ledger(self.warehouse) as ledger:
-            return Pipeline(settings, settings.open_source(), self.lake, ledger).apply("run")
+            return self.feed.pipeline_into(self.lake, ledger).apply("run")
 
 
 @pytest.fixture

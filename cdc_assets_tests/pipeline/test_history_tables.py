@@ -91,8 +91,7 @@ def orders(tmp_path: Path) -> LittleFeed:
 
 
 def applied(feed: LittleFeed, lake: MemoryLake, **settings: Any) -> Outcome:
-    given = feed.settings(**settings)
-    return Pipeline(given, given.open_source(), lake, Ledger("sqlite://")).apply("test")
+    return feed.pipeline_into(lake, **settings).apply("test")
 
 
 def changes(lake: MemoryLake, name: str = "orders__log") -> list[tuple[Any, ...]]:

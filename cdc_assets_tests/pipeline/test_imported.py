@@ -60,8 +60,7 @@ def closed() -> str:
 
 
 def applied(feed: LittleFeed, lake: MemoryLake, **initial: Any) -> Outcome:
-    settings = feed.settings(initial=initial)
-    return Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply("test")
+    return feed.pipeline_into(lake, initial=initial).apply("test")
 
 
 def held(outcome: Outcome) -> dict[TableId | None, str]:
@@ -228,8 +227,7 @@ def test_a_table_that_stands_beyond_a_newer_dump_is_built_from_it_though_nothing
 ) -> None:
     lake = MemoryLake()
     assert {table.gap is not None for table in applied(feed, lake).tables if table.name == OLD} == {True}
-    settings = feed.settings(initial=dump(tmp_path / "dump", S + 50, (("1", "before"), ("2", "later"))))
-    pipeline = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://"))
+    pipeline = feed.pipeline_into(lake, initial=dump(tmp_path / "dump", S + 50, (("1", "before"), ("2", "later"))))
     (done,) = rebuild(pipeline, MemoryRebuilds(lake), ["s.old"])
     assert values(lake, OLD) == ["before", "later"]
     assert lake.applied()[done.life].progress == Progress(S + 100, Phase.ROWS)

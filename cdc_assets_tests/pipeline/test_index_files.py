@@ -6,7 +6,6 @@ from pathlib import Path
 
 from cdc_assets.ledger import Ledger
 from cdc_assets.pipeline.outcome import Outcome
-from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 
@@ -35,8 +34,7 @@ class _Feed:
     def apply(self, checkpoint: int) -> Outcome:
         """Apply as a new process does, which knows what the ledger knows."""
         self.feed.publish(FIRST + checkpoint)
-        settings = self.feed.settings()
-        return Pipeline(settings, settings.open_source(), self.lake, self.ledger).apply("test")
+        return self.feed.pipeline_into(self.lake, self.ledger).apply("test")
 
     def rows(self) -> list[int]:
         return sorted(

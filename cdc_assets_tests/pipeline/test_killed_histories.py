@@ -45,8 +45,7 @@ class Story:
         self.lake.runs_beside = lambda step: False  # type: ignore[method-assign]  # in the same order each time
 
     def pipeline(self, **more: Any) -> Pipeline:
-        settings = self.feed.settings(**more)
-        return Pipeline(settings, settings.open_source(), self.lake, self.ledger)
+        return self.feed.pipeline_into(self.lake, self.ledger, **more)
 
     def chapters(self) -> list[Callable[[], object]]:
         regular = {**BOTH, "cuts": {"every": "1d", "keep": 1}}

@@ -139,8 +139,7 @@ def test_a_row_says_where_its_last_change_stands_from_when_it_is_switched_on(
 
     def applied(at: int, **settings: Any) -> dict[int, dict[str, Any]]:
         feed.publish(FIRST + at)
-        given = feed.settings(**settings)
-        assert Pipeline(given, given.open_source(), lake, Ledger("sqlite://")).apply("test").complete
+        assert feed.pipeline_into(lake, **settings).apply("test").complete
         assert list(lake.read(ORDERS).column_names)[:3] == ["id", "v", "_cdc_commit_ts"]
         return {row["id"]: row for row in lake.read(ORDERS).to_pylist()}
 

@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.ledger import Ledger
 from cdc_assets.model.layout import TableLayout, Transform
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
-from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import load
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
@@ -39,8 +37,7 @@ def feed(tmp_path: Path) -> LittleFeed:
 
 
 def applied(feed: LittleFeed, lake: MemoryLake, **settings: Any) -> Outcome:
-    given = feed.settings(**settings)
-    return Pipeline(given, given.open_source(), lake, Ledger("sqlite://")).apply("test")
+    return feed.pipeline_into(lake, **settings).apply("test")
 
 
 def layout_of(lake: MemoryLake, name: str = "orders") -> TableLayout:

@@ -29,7 +29,6 @@ from cdc_assets.operations.inspect import inspect_changefeed
 from cdc_assets.operations.release import release
 from cdc_assets.operations.replay import replay as replay_records
 from cdc_assets.pipeline.outcome import TableOutcome
-from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.report.tables import column_type
 from cdc_assets.report.text import inspection_lines
 from cdc_assets.settings.config import ChangefeedSettings
@@ -624,8 +623,7 @@ def test_a_record_with_a_masked_column_that_its_table_is_not_known_to_have_is_ke
     file = feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "x"), ("I", FIRST + 2, 2, "y")])
     file.write_bytes(file.read_bytes().replace(b'"v":"y"', b'"v":"y","hid":"telltale"'))
     feed.publish(FIRST + 5)
-    settings = feed.settings(privacy={pattern: None}, quarantine=True, **(SEALED if sealed else {}))
-    outcome = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply()
+    outcome = feed.pipeline_into(lake, privacy={pattern: None}, quarantine=True, **SEALED if sealed else {}).apply()
     (kept,) = lake.quarantined()
     assert (kept.line, bool(kept.raw), "telltale" in repr((outcome.tables, kept))) == (2, sealed, False)
 

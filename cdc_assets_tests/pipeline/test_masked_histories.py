@@ -47,8 +47,7 @@ def test_the_default_of_a_masked_column_that_comes_back_is_masked_in_history_tab
     path.parent.mkdir()
     path.write_text(f'"I","t","shop",{FIRST + 32},2,"two","a secret"\r\n', newline="")
     feed.publish(FIRST + 40)
-    settings = feed.settings(privacy={"shop.t.w": mask}, history={"shop.t": ["log", "scd2"]})
-    outcome = Pipeline(settings, settings.open_source(), lake, ledger).apply()
+    outcome = feed.pipeline_into(lake, ledger, privacy={"shop.t.w": mask}, history={"shop.t": ["log", "scd2"]}).apply()
     assert [table.reason for table in outcome.tables] == ["", "", ""]
     rows_by_kind = {life.kind: table.rows.to_pylist() for life, table in lake.tables.items()}
     assert "a secret" not in repr((rows_by_kind, ledger.journal("little")))
@@ -81,8 +80,7 @@ def test_values_from_before_a_mask_that_later_rows_alone_have_are_neither_explai
     feed, lake, ledger = LittleFeed(tmp_path), MemoryLake(), Ledger("sqlite://")
 
     def pipeline(**more: Any) -> Pipeline:
-        settings = feed.settings(**({"history": {"shop.t": history}} if history else {}) | more)
-        return Pipeline(settings, settings.open_source(), lake, ledger)
+        return feed.pipeline_into(lake, ledger, **({"history": {"shop.t": history}} if history else {}) | more)
 
     feed.create("shop.t")
     feed.rows("shop.t", FIRST, [("I", FIRST + at, key, f"secret {at}") for at, key in ((1, 1), (2, 2), (3, 3))])
@@ -120,8 +118,7 @@ def test_a_ddl_moves_no_row_into_a_history_table_that_its_mirror_has_from_before
     feed.create("shop.t")
     feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "a secret")])
     feed.publish(FIRST + 10)
-    plain = feed.settings()
-    Pipeline(plain, plain.open_source(), lake, ledger).apply()
+    feed.pipeline_into(lake, ledger).apply()
     masked = feed.settings(privacy={"shop.t.v": {"constant": "hidden"}}, history={"shop.t": history})
     release(Pipeline(masked, masked.open_source(), lake, ledger), "shop.t", FIRST + 11, "new-settings")
     feed.rows("shop.t", FIRST, [("I", FIRST + 12, 2, "another secret")])

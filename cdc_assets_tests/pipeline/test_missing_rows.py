@@ -37,8 +37,7 @@ class LackingLake(MemoryLake):
 
 
 def pipeline_of(feed: LittleFeed, lake: MemoryLake, ledger: Ledger | None = None, **more: Any) -> Pipeline:
-    given_settings = feed.settings(**more)
-    return Pipeline(given_settings, given_settings.open_source(), lake, ledger or Ledger("sqlite://"))
+    return feed.pipeline_into(lake, ledger or Ledger("sqlite://"), **more)
 
 
 def lacks(outcome: Outcome) -> dict[str, str]:

@@ -70,8 +70,7 @@ class Exchanging:
             return steps_of(plan, [life for life in plan.history.lives if life.born_as.table != without])
 
         self.feed.publish(checkpoint)
-        settings = self.feed.settings()
-        outcome = Pipeline(settings, settings.open_source(), self.lake, self.ledger).apply("test", select)
+        outcome = self.feed.pipeline_into(self.lake, self.ledger).apply("test", select)
         self.reasons = {table.name.table: table.reason for table in outcome.tables}
         return {table.name.table: str(table.state) for table in outcome.tables}
 

@@ -39,8 +39,7 @@ class Shop:
         self.feed.publish(FIRST + 9)
 
     def pipeline(self) -> Pipeline:
-        settings = self.feed.settings(**self.more)
-        return Pipeline(settings, settings.open_source(), self.lake, self.ledger)
+        return self.feed.pipeline_into(self.lake, self.ledger, **self.more)
 
     def rows(self, kind: str, *columns: str) -> list[tuple[Any, ...]]:
         (table,) = (table for life, table in self.lake.tables.items() if life.kind == kind)

@@ -24,8 +24,7 @@ def test_rows_of_partitions_by_a_column_that_came_back_move_in_history_tables(
 ) -> None:
     feed, lake = ReturnedColumns(tmp_path, returned).feed, MemoryLake()
     kinds = ["log", "scd2"] if mirror else ["scd2"]
-    settings = feed.settings(history={"shop.*": {"kinds": kinds, "mirror": mirror}})
-    outcome = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply("test")
+    outcome = feed.pipeline_into(lake, history={"shop.*": {"kinds": kinds, "mirror": mirror}}).apply("test")
     assert [(str(table.name), table.reason) for table in outcome.tables if table.reason] == []
     mismatches = ReturnedColumns.differences(lambda name: lake.read(TableId(*name.split("."))), returned, kinds)
     assert mismatches == []
@@ -102,8 +101,9 @@ def test_changes_from_before_a_column_came_back_have_its_default_in_an_extract(
 def test_the_default_of_a_masked_column_that_came_back_is_masked_in_an_extract(tmp_path: Path, mask: object) -> None:
     feed, extracts = _returned(tmp_path), list[list[object]]()
     for kinds in ([], ["log"]):
-        settings = feed.settings(history={"*": {"kinds": kinds}} if kinds else {}, privacy={"shop.t.v": mask})
-        pipeline = Pipeline(settings, settings.open_source(), MemoryLake(), Ledger("sqlite://"))
+        pipeline = feed.pipeline_into(
+            MemoryLake(), history={"*": {"kinds": kinds}} if kinds else {}, privacy={"shop.t.v": mask}
+        )
         pipeline.apply("test")
         extracts.append(extract(pipeline, "shop.t", FIRST, FIRST + 30).changes.to_pylist())
     assert extracts[0] == extracts[1]
@@ -122,8 +122,7 @@ def test_a_column_that_was_dropped_is_not_among_those_that_a_change_leaves_out(t
     )
     feed.publish(FIRST + 30)
     for kinds in ([], ["log"]):
-        settings = feed.settings(history={"*": {"kinds": kinds}} if kinds else {})
-        pipeline = Pipeline(settings, settings.open_source(), MemoryLake(), Ledger("sqlite://"))
+        pipeline = feed.pipeline_into(MemoryLake(), history={"*": {"kinds": kinds}} if kinds else {})
         outcome = pipeline.apply("test")
         assert [table.reason for table in outcome.tables if table.reason] == []
         changes = extract(pipeline, "shop.t", FIRST, FIRST + 30).changes

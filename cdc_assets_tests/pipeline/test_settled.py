@@ -147,8 +147,7 @@ class Dated:
 
     @property
     def pipeline(self) -> Pipeline:
-        settings = self.feed.settings()
-        return Pipeline(settings, settings.open_source(), self.lake, self.ledger)
+        return self.feed.pipeline_into(self.lake, self.ledger)
 
     def apply(self, checkpoint: Tso) -> Outcome:
         self.feed.publish(checkpoint)
@@ -350,8 +349,7 @@ def test_the_last_file_of_a_directory_is_late_once_it_is_restored(
 
     def run(checkpoint: Tso) -> Outcome:
         feed.publish(checkpoint)
-        settings = feed.settings()
-        return Pipeline(settings, settings.open_source(), lake, ledger).apply()
+        return feed.pipeline_into(lake, ledger).apply()
 
     assert run(FIRST + 100).complete
     restored.write_bytes(data)
@@ -408,8 +406,7 @@ def test_a_restored_file_of_a_feed_without_commit_ts_is_late(tmp_path: Path) -> 
 
     def run(checkpoint: Tso) -> Outcome:
         feed.publish(checkpoint)
-        settings = feed.settings(accept_unordered=True)
-        return Pipeline(settings, settings.open_source(), lake, ledger).apply()
+        return feed.pipeline_into(lake, ledger, accept_unordered=True).apply()
 
     assert run(FIRST + 100).complete
     files[1].write_bytes(data)

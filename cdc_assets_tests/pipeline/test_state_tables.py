@@ -14,7 +14,6 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.outcome import Outcome
-from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.returned_columns import PARTED, PLAIN, ReturnedColumns
@@ -34,8 +33,7 @@ def orders(tmp_path: Path) -> LittleFeed:
 
 
 def applied(feed: LittleFeed, lake: MemoryLake, history: object = "scd2", **settings: Any) -> Outcome:
-    given = feed.settings(history={"shop.*": history}, **settings)
-    return Pipeline(given, given.open_source(), lake, Ledger("sqlite://")).apply("test")
+    return feed.pipeline_into(lake, history={"shop.*": history}, **settings).apply("test")
 
 
 def states(lake: MemoryLake, column: str = "v", name: str = "orders__scd2") -> list[tuple[Any, ...]]:
@@ -152,8 +150,9 @@ def test_a_table_that_is_not_there_for_want_of_a_key_is_not_called_incomplete(tm
 @pytest.mark.parametrize("other", ["log", "scd2"])
 def test_rows_that_an_exchange_brings_come_of_the_states_of_a_table_without_mirror(tmp_path: Path, other: str) -> None:
     feed, lake = ReturnedColumns(tmp_path, {PLAIN}).feed, MemoryLake()
-    settings = feed.settings(history={PARTED: "log", PLAIN: {"kinds": [other], "mirror": False}})
-    outcome = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply("test")
+    outcome = feed.pipeline_into(lake, history={PARTED: "log", PLAIN: {"kinds": [other], "mirror": False}}).apply(
+        "test"
+    )
     reasons = [table.reason for table in outcome.tables if table.life.born_as == TableId("shop", "p")]
     if other == "log":
         assert all("of which the lake has neither a mirror nor the states" in reason for reason in reasons)
@@ -167,8 +166,7 @@ def test_states_that_begin_late_have_not_all_the_rows_that_an_exchange_brings(tm
 
     def reasons(history: dict[str, Any], through: int) -> list[str]:
         feed.publish(FIRST + through)
-        settings = feed.settings(history=history)
-        outcome = Pipeline(settings, settings.open_source(), lake, ledger).apply("test")
+        outcome = feed.pipeline_into(lake, ledger, history=history).apply("test")
         return [table.reason for table in outcome.tables if table.life == Life(TableId("shop", "p"), FIRST)]
 
     assert reasons({}, 35) == [""]
@@ -251,8 +249,7 @@ def test_a_replayed_record_is_the_state_that_it_was_between_the_others(tmp_path:
     ]
     path = feed.rows("shop.orders", FIRST, broken)
     feed.publish(FIRST + 20)
-    given = feed.settings(history={"shop.*": rule}, quarantine=True)
-    pipeline = Pipeline(given, given.open_source(), lake, ledger)
+    pipeline = feed.pipeline_into(lake, ledger, history={"shop.*": rule}, quarantine=True)
     pipeline.apply("test")
     feed.rows("shop.orders", FIRST, [("U", FIRST + 31, 1, "d")])
     feed.publish(FIRST + 40)

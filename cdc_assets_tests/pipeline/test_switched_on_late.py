@@ -55,8 +55,7 @@ class Shop:
 
     def pipeline(self, *kinds: str, **rule: Any) -> Pipeline:
         history = {"shop.*": {"kinds": [kind for kind in kinds if kind], "mirror": "" in kinds, **rule}}
-        settings = self.feed.settings(history=history if any(kinds) else {}, **self.more)
-        return Pipeline(settings, settings.open_source(), self.lake, self.ledger)
+        return self.feed.pipeline_into(self.lake, self.ledger, history=history if any(kinds) else {}, **self.more)
 
     def apply(self, checkpoint: int, *kinds: str, **rule: Any) -> Outcome:
         self.feed.publish(FIRST + checkpoint)
@@ -318,8 +317,7 @@ def test_a_mirror_has_the_name_of_now_from_its_beginning(tmp_path: Path, gone: b
 
     def apply(checkpoint: int, history: dict[str, Any], stop: int | None = None) -> dict[str, str]:
         shop.feed.publish(FIRST + checkpoint)
-        settings = shop.feed.settings(history=history)
-        pipeline = Pipeline(settings, settings.open_source(), shop.lake, shop.ledger)
+        pipeline = shop.feed.pipeline_into(shop.lake, shop.ledger, history=history)
         shop.outcome = pipeline.apply("test", None if stop is None else lambda plan: plan.steps[:stop])
         return {str(table.life): table.reason for table in shop.outcome.tables if table.reason}
 
@@ -363,8 +361,9 @@ def test_an_exchange_takes_no_rows_of_a_mirror_that_has_not_all_of_them(tmp_path
 
     def reasons(through: int, **rule: Any) -> set[str]:
         feed.publish(FIRST + through)
-        settings = feed.settings(history={PLAIN: {"kinds": [beside], **rule}, PARTED: ["log", "scd2"]})
-        outcome = Pipeline(settings, settings.open_source(), lake, ledger).apply("test")
+        outcome = feed.pipeline_into(
+            lake, ledger, history={PLAIN: {"kinds": [beside], **rule}, PARTED: ["log", "scd2"]}
+        ).apply("test")
         parted = [table for table in outcome.tables if table.life.born_as == TableId("shop", "p")]
         assert [table.gap for table in parted] == [None] * 3
         return {table.reason for table in parted}

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from cdc_assets.ddl import created
-from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.pipeline.outcome import Outcome
-from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.dump_writer import Row, Writing, write_dump
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
@@ -40,8 +38,7 @@ class Joined:
 
     def applied(self, checkpoint: int) -> Outcome:
         self.feed.publish(checkpoint)
-        settings = self.feed.settings(initial={"dump": self.dumps, "start_ts": S})
-        return Pipeline(settings, settings.open_source(), self.lake, Ledger("sqlite://")).apply("test")
+        return self.feed.pipeline_into(self.lake, initial={"dump": self.dumps, "start_ts": S}).apply("test")
 
     def rows(self, name: str) -> list[tuple[object, ...]]:
         lake_rows = self.lake.read(TableId("s", name)).drop_columns(["_cdc_commit_ts"]).to_pylist()

@@ -94,8 +94,7 @@ class Site:
         self.ledger = Ledger("sqlite://")
 
     def pipeline(self, **settings: Any) -> Pipeline:
-        given = self.feed.settings(**settings)
-        return Pipeline(given, given.open_source(), self.lake, self.ledger)
+        return self.feed.pipeline_into(self.lake, self.ledger, **settings)
 
     def apply(self, through: int, **settings: Any) -> Outcome:
         self.feed.publish(through)

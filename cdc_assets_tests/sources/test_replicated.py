@@ -8,9 +8,7 @@ import pytest
 
 from cdc_assets.ddl import created
 from cdc_assets.errors import BadSettings
-from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import TableId
-from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.sources.replicated import ReplicatedTables, replicated
 from cdc_assets_tests.dump_writer import Row, Writing, write_dump
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
@@ -41,8 +39,7 @@ def warnings(directory: Path, config: str, *, in_feed: bool = False) -> tuple[se
     write_dump(
         directory / "dump", {t: (created(text), rows) for t, text in texts.items()}, FIRST, Writing(), texts=texts
     )
-    settings = feed.settings(initial={"dump": str(directory / "dump")})
-    outcome = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply("test")
+    outcome = feed.pipeline_into(lake, initial={"dump": str(directory / "dump")}).apply("test")
     return set(lake.names()), [warning.text for warning in outcome.warnings if "/dump: " in warning.text]
 
 
