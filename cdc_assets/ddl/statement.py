@@ -60,10 +60,12 @@ class Truncate:
 class Rename:
     """The table of the file was called `old`. `old.schema` is "" where the text does not say: the session's database.
 
-    The text may change columns too: see `evolve`.
+    That is the database of the new name, unless the text gives that one (`from_session`): then it is in no file. The
+    text may change columns too: see `evolve`.
     """
 
     old: TableId
+    from_session: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,12 +466,16 @@ def _pairs(at: Cursor) -> list[tuple[tuple[str, str], tuple[str, str]]]:
 def _renamed(at: Cursor, file: SchemaFile) -> Statement:
     pairs = _pairs(at)
     wanted = file.table.folded
-    same = [old for old, new in pairs if TableId(new[0] or file.table.schema, new[1]).folded == wanted]
-    loose = [old for old, new in pairs if fold_name(new[1]) == wanted.table]
-    chosen = (same or loose or [pairs[0][0]] if len(pairs) == 1 else same or loose)[:1]
+    same = [(old, new) for old, new in pairs if TableId(new[0] or file.table.schema, new[1]).folded == wanted]
+    loose = [(old, new) for old, new in pairs if fold_name(new[1]) == wanted.table]
+    chosen = (same or loose or pairs if len(pairs) == 1 else same or loose)[:1]
     if not chosen:
         raise Unreadable(f"no part of it renames a table to {file.table}")
-    return Rename(TableId(*chosen[0]))
+    return _rename(*chosen[0])
+
+
+def _rename(old: tuple[str, str], new: tuple[str, str]) -> Rename:
+    return Rename(TableId(*old), from_session=bool(old[1] and new[0] and not old[0]))
 
 
 def _recovered(at: Cursor, file: SchemaFile) -> Statement:
@@ -519,7 +525,8 @@ def _altered(at: Cursor, file: SchemaFile) -> Statement:
         if clause.accept("EXCHANGE", "PARTITION"):
             return _exchanged(clause, "" if name[0] else file.table.schema)
         if clause.accept("RENAME") and not clause.sees(_PARTS):
-            return Rename(TableId(*name))
+            clause.accept("TO|AS|=")
+            return _rename(name, clause.qualified())
     return Alter()
 
 

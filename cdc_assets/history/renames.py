@@ -106,13 +106,15 @@ _NAMELESS = "it lacks the old name, as TiCDC before 8.5.6 writes a RENAME of sev
 def _sources(lives: Lives, file: SchemaFile, statement: ddl.Rename, targets: Collection[TableId]) -> list[TableId]:
     """The old name; without a schema in the text it is of the session's database, which was not recorded.
 
-    Several, if tables of several databases have the name and neither the database of the new one nor another rename of
-    the statement does; where the text lacks the name, tables of its database with the columns of the file. A table that
-    a person let go past the statement is not meant, nor one that has rows or DDL under its name afterwards.
+    That is the database of the new name where the text gives that one without a schema, too, or another rename of the
+    statement says so. Else there may be several, if tables of several databases have the name; where the text lacks the
+    name, these are tables of its database with the columns of the file. A table that a person let go past the statement
+    is not meant, nor one that has rows or DDL under its name afterwards.
     """
     near = statement.old if statement.old.schema else TableId(file.table.schema, statement.old.table)
     others = {target.folded for target in targets} - {file.table.folded}
-    if statement.old.table and (near in lives.holders or statement.old.schema or near.folded in others):
+    is_near = near in lives.holders and not statement.from_session
+    if statement.old.table and (is_near or statement.old.schema or near.folded in others):
         return [lives.holders.spelled(near)]
     if statement.old.table:
         same = [name for name in lives.holders if name.folded.table == near.folded.table]

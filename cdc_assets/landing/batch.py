@@ -252,8 +252,10 @@ def _by_table(line: dict[str, Any], text: str) -> Iterator[dict[str, Any]]:
         yield {**line, "schema": pairs[0][0].schema, "table": pairs[0][0].table, "query": altered}
     table = TableId(line["schema"] or "", line["table"] or "").folded
     if len(pairs) > 1 or (pairs and table not in (pairs[0][0].folded, pairs[0][1].folded)):
-        for old, new in pairs:
-            query = text if len(pairs) == 1 else f"RENAME TABLE {_quoted(old)} TO {_quoted(new)}"
+        written = rename_pairs(text, "")
+        for (old, new), (bare, qualified) in zip(pairs, written, strict=True):
+            known = bare if qualified.schema else old  # the session's database is known by a new name without one
+            query = text if len(pairs) == 1 else f"RENAME TABLE {_quoted(known)} TO {_quoted(new)}"
             yield {**line, "schema": new.schema, "table": new.table, "query": query}
         return
     tables = [] if line["table"] else tables_by_text(text, line["schema"] or "")

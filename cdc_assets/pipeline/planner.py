@@ -34,7 +34,7 @@ from cdc_assets.pipeline.settled import is_outdated, late_rows, recalled, seen_a
 from cdc_assets.planning.held_back import Naming, wanted_name
 from cdc_assets.planning.inputs import Beginnings, FeedFacts, TableRules
 from cdc_assets.planning.layout import Layouts
-from cdc_assets.planning.plan import Plan, plan
+from cdc_assets.planning.plan import Plan, plan, renames_unnamed
 from cdc_assets.planning.recipe import Recipes
 from cdc_assets.preflight.conformance import (
     conformance,
@@ -217,20 +217,43 @@ class Planner:
         wire, history = self.settings.source_options.wire, planned.feed or planned.history
 
         def newest_row(file: DataFile, ended: Tso) -> Tso | None:
-            known = self.stats.get(file.path)
             if file.bounds is not None:
                 return file.bounds[1]
-            if known is not None and (known.size, known.etag) == (file.size, file.etag):
+            if (known := self._read(file)) is not None:
                 return known.max_commit_ts
-            if file.modified * 1000 < wall_clock_ms(ended):
-                return None  # what was written before has no row from after it
-            if file not in self._heads:
-                columns = {file.version: history.decoding[file.root, file.version]}
-                head = stamps_of_head(self.source, wire, file.path, columns)
-                self._heads[file] = None if head is None else head[1]
-            return self._heads[file]
+            # What was written before has no row from after it.
+            return self._head(file, history) if file.modified * 1000 >= wall_clock_ms(ended) else None
 
         return dict(rows_of_no_table(listing, history, newest_row if wire.has_commit_ts else lambda *_: None))
+
+    def _read(self, file: DataFile) -> FileStats | None:
+        """Return what is known of a file that was read, None of one that was not, or has changed since."""
+        known = self.stats.get(file.path)
+        return known if known is not None and (known.size, known.etag) == (file.size, file.etag) else None
+
+    def _head(self, file: DataFile, history: History) -> Tso | None:
+        """Return the newest commit-ts at the beginning of a file, None where it cannot be read."""
+        if file not in self._heads:
+            columns = {file.version: history.decoding[file.root, file.version]}
+            head = stamps_of_head(self.source, self.settings.source_options.wire, file.path, columns)
+            self._heads[file] = None if head is None else head[1]
+        return self._heads[file]
+
+    def _unread(self, listing: Listing, planned: Plan) -> dict[str, Tso]:
+        """Return the newest commit-ts at the beginning of files that no run has read, by path: of held tables alone.
+
+        Such a row may show of which table a rename was that does not say it. Of each name the newest file is looked at.
+        """
+        held, history = {step.life for step in planned.steps if isinstance(step, HoldTable)}, planned.history
+        if not held or not self.settings.source_options.wire.has_commit_ts or not renames_unnamed(listing):
+            return {}
+        names = {name.folded for life in held if life in history.lives for name, _, _ in history.lives[life].names}
+        newest = dict[str, DataFile]()
+        for file in sorted(listing.data_files, key=lambda file: (file.version, file.date, file.number)):
+            owners = {table.folded for table, _ in history.decoding.get((file.root, file.version), ())}
+            if file.bounds is None and owners & names and self._read(file) is None:
+                newest[file.root] = file
+        return {file.path: at for file in newest.values() if (at := self._head(file, history)) is not None}
 
     def _planned(self, listing: Listing, decided: Decisions | None, on_news: Callable[[], object]) -> Plan:
         listing = replace(listing, late={}) if self.request.anew and listing.late else listing
@@ -251,6 +274,9 @@ class Planner:
             return (*conformance_holds(history), *expired, *nameless_holds(history, listing), *versionless)
 
         planned = plan(listing, applied, rules, facts, beginnings, holds)
+        if unread := self._unread(listing, planned):
+            facts = replace(facts, unread=unread)
+            planned = plan(listing, applied, rules, facts, beginnings, holds)
         if is_doubted(planned.history):
             row = earliest_row(self.source, wire, listing, planned.history)
             facts = replace(facts, begun=min((ts for ts in (row, self._start) if ts), default=None))

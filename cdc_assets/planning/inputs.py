@@ -47,6 +47,7 @@ class FeedFacts:
 
     `positions` False means that rows carry no commit-ts: they belong to the DDL before their directory's version.
     `stats` are the statistics of files from earlier readings, to skip those with nothing new; they only save work.
+    `unread` has the commit-ts of a row of files that were not read yet, by path.
     `broken` names (root, version, why) of what cannot be read: tables of that name stop before that version. Tables of
     `late` rows stop where they stand. `silent`
     are the sentences about sources of earlier rows that do not answer now. `begun` is a TSO at or before which the feed
@@ -61,6 +62,7 @@ class FeedFacts:
     silent: Sequence[str] = ()
     begun: Tso | None = None
     has_inserts: Callable[[TableId], bool] = lambda _: False
+    unread: Mapping[str, Tso] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from cdc_assets.model.by_name import ByName
 from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.progress import AppliedState, Gap, Life, MissingRows, Phase, Progress
 from cdc_assets.model.recipe import EMPTY_RECIPE
-from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, Evolution, Rekey, SchemaChange
 from cdc_assets.model.splits import DataFile, Listing
@@ -160,7 +159,7 @@ def plan(
         standing=imports.standing(standing, beginnings.bases),
         begun=imports.earliest(listing, facts.stats, facts.begun),
         missed=listing.missed,
-        newest_rows=_newest_rows(listing, facts.stats, standing),
+        newest_rows=_newest_rows(listing, facts, standing),
         missing=_missing(applied),
     )
     kinds = with_kinds(feed, rules.kinds, applied, beginnings, positions=facts.positions)
@@ -198,9 +197,7 @@ def renames_unnamed(listing: Listing) -> bool:
     return any(isinstance(it, ddl.Rename) and not (it.old.schema and it.old.table) for it in statements)
 
 
-def _newest_rows(
-    listing: Listing, stats: Mapping[str, FileStats], applied: Mapping[Life, AppliedState]
-) -> Mapping[TableId, Tso]:
+def _newest_rows(listing: Listing, facts: FeedFacts, applied: Mapping[Life, AppliedState]) -> Mapping[TableId, Tso]:
     """Return the greatest position through which each name is known to have had rows, or was applied under the name.
 
     Only a rename that does not say of which table it is needs that; without one nothing is returned.
@@ -211,9 +208,9 @@ def _newest_rows(
     ends = [(names.get(settled.root), settled.through) for settled in listing.settled]
     ends += [(state.name, state.progress.tso) for state in applied.values()]
     for file in listing.data_files:
-        read = stats.get(file.path)
+        read = facts.stats.get(file.path)
         until = file.bounds[1] if file.bounds is not None else read.max_commit_ts if read is not None else None
-        ends.append((names.get(file.root), until or 0))
+        ends.append((names.get(file.root), max(until or 0, facts.unread.get(file.path, 0))))
     newest = ByName[Tso]()
     for name, until in ends:
         if name is not None:

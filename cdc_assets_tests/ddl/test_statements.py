@@ -75,6 +75,8 @@ def test_a_ddl_concerns_the_table_that_its_text_names_with_a_database(query: str
         ("RENAME TABLE `x` TO `y`, `o` TO `t`", 47, ddl.Rename(TableId("", "o"))),
         ("ALTER TABLE `o` RENAME AS `t`", 14, ddl.Rename(TableId("", "o"))),
         ("alter table o rename to t", 14, ddl.Rename(TableId("", "o"))),
+        ("RENAME TABLE `x` TO `y`, `o` TO `s`.`t`", 47, ddl.Rename(TableId("", "o"), from_session=True)),
+        ("ALTER TABLE `o` ADD `c` INT, RENAME = `s`.`t`", 14, ddl.Rename(TableId("", "o"), from_session=True)),
         ("ALTER TABLE `p`.`o` RENAME `t`", 14, ddl.Rename(TableId("p", "o"))),
         ("RECOVER TABLE `t`", 25, ddl.Recover(TableId("s", "t"))),
         ("RECOVER TABLE BY JOB 53", 25, ddl.Recover(TableId("s", "t"), by_job=True)),

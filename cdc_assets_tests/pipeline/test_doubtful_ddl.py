@@ -96,6 +96,39 @@ def test_tables_of_the_name_without_a_later_sign_are_held_until_a_person_says_wh
     assert site.states["b.orders"] == "applied"
 
 
+WITHIN = "RENAME TABLE `orders` TO `c`.`old`", "ALTER TABLE `orders` RENAME TO `c`.`old`"
+
+
+@pytest.mark.parametrize("text", WITHIN)
+@pytest.mark.parametrize("moved_from", TENANTS)
+def test_a_rename_into_a_database_that_it_names_may_be_of_a_table_of_any_database(
+    tmp_path: Path, moved_from: str, text: str
+) -> None:
+    site = Site(tmp_path, *TENANTS)
+    site.feed.ddl("c.old", RENAMED, text, 14)
+    site.feed.rows("c.old", RENAMED, [("I", RENAMED + 5, 2, "after")])
+    site.apply(RENAMED + 6)
+    assert site.reasons.keys() == {*TENANTS, "c.old"}
+    assert "may rename any of a.orders, b.orders, c.orders" in site.reasons["c.orders"]
+    stayed = [name for name in TENANTS if name != moved_from]
+    for name in stayed:
+        site.feed.rows(name, FIRST, [("I", RENAMED + 7, 2, "still here")])
+    site.apply()
+    assert site.reasons == {}
+    assert site.rows("c.old") == ["after", f"of {moved_from}"]
+    assert [site.rows(name) for name in stayed] == [[f"of {name}", "still here"] for name in stayed]
+
+
+@pytest.mark.parametrize("text", [text.replace("`c`.", "") for text in WITHIN])
+def test_a_rename_that_names_no_database_is_of_the_table_of_its_own(tmp_path: Path, text: str) -> None:
+    site = Site(tmp_path, *TENANTS)
+    site.feed.ddl("c.old", RENAMED, text, 14)
+    site.apply()
+    assert site.reasons == {}
+    assert {str(name) for name in site.lake.names()} == {"a.orders", "b.orders", "c.old"}
+    assert site.rows("c.old") == ["of c.orders"]
+
+
 def test_a_rename_of_a_table_that_is_not_known_names_no_table_of_another_database(tmp_path: Path) -> None:
     site = Site(tmp_path, "a.other")
     site.feed.ddl("z.orders", RENAMED, "RENAME TABLE `orders` TO `z`.`orders`", 14)
