@@ -79,7 +79,7 @@ def with_kinds(
             if left is not None:
                 at, earlier = left
                 twin = beside(table, kind, earlier.suffix(kind)) if kind and earlier is not None else table
-                lives[twin.life] = replace(twin, events=tuple(event for event in twin.events if event.at < at))
+                lives[twin.life] = _ended(twin, at)
                 ends[twin.life] = at
                 of |= {twin.life: earlier} if kind and earlier is not None else {}
         if rule is None or rule.mirror:
@@ -239,7 +239,13 @@ def _standing_still(history: History, life: Life, state: AppliedState) -> TableH
     """Return the history of a table through where it stands, under the name that it has."""
     table = beside(history.lives[life.source], life.kind) if life.kind else history.lives[life]
     events = (replace(event, name=state.name) for event in table.events if event.at <= state.ddl)
-    return replace(table, events=tuple(events))
+    return _ended(replace(table, events=tuple(events)), state.progress.tso + 1)
+
+
+def _ended(table: TableHistory, at: Tso) -> TableHistory:
+    """Return the history of a table up to a position, from which on it has no name either."""
+    names = tuple((name, since, min(until, at)) for name, since, until in table.names if since < at)
+    return replace(table, events=tuple(event for event in table.events if event.at < at), names=names)
 
 
 def source_of(rules: Sequence[HistoryRule], name: TableId) -> tuple[TableId, str] | None:

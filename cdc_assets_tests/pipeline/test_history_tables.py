@@ -409,6 +409,20 @@ def test_tables_that_exchange_names_exchange_their_rules(tmp_path: Path, at_once
     assert (by_life[f"s.a@{FIRST}.scd2"], by_life[f"s.b@{FIRST}.log"]) == ("s.a__scd2", "s.b__log")
 
 
+@pytest.mark.parametrize("name_is_taken", [False, True])
+def test_a_cut_is_made_in_the_run_that_ends_a_history_table(tmp_path: Path, name_is_taken: bool) -> None:
+    feed = Named(tmp_path, {"s.a": ["log", "scd2"]})
+    feed.rename(20, ("a", "c"))
+    if name_is_taken:
+        feed.rename(21, ("b", "a"))
+    feed.publish(FIRST + 22)
+    made = make_cut(feed.pipeline, "report")
+    assert {str(table.name) for table in made.taken} == {
+        "s.c", *(["s.a", "s.a__log", "s.a__scd2"] if name_is_taken else ["s.b"])
+    }  # fmt: skip
+    assert make_cut(feed.pipeline, "next").taken
+
+
 @pytest.mark.parametrize("how", ["created", "renamed", "recovered"])
 @pytest.mark.parametrize("at_once", [False, True], ids=["step by step", "at once"])
 def test_a_table_that_leaves_its_rule_gives_the_name_of_its_history_to_the_next_one(
