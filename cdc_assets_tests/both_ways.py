@@ -69,19 +69,19 @@ class BothWays(MemoryLake):
         self.windows = 0
         self._spark = spark
 
-    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> StagedWindow:
+    def stage(self, step: ApplyRows, reader: SplitReader) -> StagedWindow:
         if step.files:
             self.windows += 1
-            here = self._staged("driver", step, reader, quarantine)
-            there = self._staged("executors", step, reader, quarantine)
+            here = self._staged("driver", step, reader)
+            there = self._staged("executors", step, reader)
             self.different += [
                 f"{step.life} at {step.at}, {what}: {here[what]} and {there.get(what)}"
                 for what in here
                 if here[what] != there.get(what)
             ]
-        return super().stage(step, reader, quarantine)
+        return super().stage(step, reader)
 
-    def _staged(self, decode: str, step: ApplyRows, reader: SplitReader, quarantine: bool) -> dict[str, Any]:
+    def _staged(self, decode: str, step: ApplyRows, reader: SplitReader) -> dict[str, Any]:
         table = self.tables.get(step.life)
         place = Path(tempfile.mkdtemp(prefix="cdc-both-"))
         landing = _landing(step.schema, place) if table is not None and not table.rows.num_rows else None
@@ -89,7 +89,7 @@ class BothWays(MemoryLake):
         try:
             with patch.object(stage, "_SMALL_BYTES", 0):
                 where = stage.WindowPlace(step, str(place), {}, landing)
-                staged = stage.stage(engine, [where], reader, quarantine)[0]
+                staged = stage.stage(engine, [where], reader)[0]
             report: dict[str, Any] = {
                 "report": replace(staged.report, seconds=0.0, alike=AlikeKeys()),  # tasks that share count others
                 "rows": staged.rows,

@@ -763,7 +763,6 @@ class _Landed(LakeOrders):
 
     def pipeline(self, lake: Any = None) -> Any:
         source = cast("TopicsSource", self.settings().open_source())
-        source.passes_bad = True
         registry, store = dict[str, str](), self._store()
         landing = Landing(lambda: self.broker, source.options.messages, store, source.routing.concerns,
                           lambda _: b"", registry=registry.get)  # fmt: skip

@@ -242,16 +242,14 @@ class MemoryLake:
                 raise TypeError(step)
         return StepResult()
 
-    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> StagedWindow:
-        return self._kept(step, reduced(step, decode_windows((step,), reader, quarantine=quarantine)))
+    def stage(self, step: ApplyRows, reader: SplitReader) -> StagedWindow:
+        return self._kept(step, reduced(step, decode_windows((step,), reader)))
 
-    def stage_all(
-        self, steps: Sequence[ApplyRows], reader: SplitReader, quarantine: bool = False
-    ) -> list[StagedWindow]:
+    def stage_all(self, steps: Sequence[ApplyRows], reader: SplitReader) -> list[StagedWindow]:
         if len(steps) == 1:
-            return [self.stage(steps[0], reader, quarantine)]
+            return [self.stage(steps[0], reader)]
         self.shared += 1
-        decoded_windows = zip(steps, decode_windows(steps, reader, quarantine=quarantine), strict=True)
+        decoded_windows = zip(steps, decode_windows(steps, reader), strict=True)
         return [self._kept(step, reduced(step, [window])) for step, window in decoded_windows]
 
     def _kept(self, step: ApplyRows, window: Window) -> StagedWindow:
@@ -398,7 +396,7 @@ class MemoryLake:
 
     def _is_explained(self, step: ApplyRows, staged: StagedWindow) -> bool:
         in_quarantine = any(row.life.source == step.life.source for row in self.quarantined())
-        return bool(staged.report.quarantined or self.tables[step.life].forgot or in_quarantine)
+        return bool(staged.report.set_aside or self.tables[step.life].forgot or in_quarantine)
 
     def repair(self, step: ApplyRows, changes: pa.Table, repair: str, snapshot: int | None = None) -> StepResult:
         table = self.tables[step.life]

@@ -142,7 +142,6 @@ class TopicFeed:
         source = settings.open_source()
         assert isinstance(source, TopicsSource)
         self.source = source
-        self.source.passes_bad = settings.quarantine
         self.log = log or MemoryLog()
         self.ledger = Ledger("sqlite://")
         self.landing = self.landed_in()

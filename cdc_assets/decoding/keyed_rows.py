@@ -164,7 +164,7 @@ def find_keys(replay: RecordReplay, reader: SplitReader) -> RecordLookup:
     keys: list[pa.Table] = []
     for place, step in replay.windows:
         share = [position for position, file in enumerate(step.files) if file.name in replay.targets]
-        window = decode_window(step, reader, share, quarantine=True)
+        window = decode_window(replace(step, sets_aside=True), reader, share)
         if window.report.failed:
             raise rejected(step, window.report)
         bad.update((r.path, r.line) for r in window.rejects if r.line in replay.targets[r.path])
@@ -196,7 +196,7 @@ def read_replay(replay: RecordReplay, reader: SplitReader, place: int) -> Window
     """
     step = replay.steps[place]
     assert isinstance(step, ApplyRows)
-    decoded_window = decode_window(step, reader, quarantine=True)
+    decoded_window = decode_window(replace(step, sets_aside=True), reader)
     # A patch of a later window is none of a row that was marked before, so deletes stay until all are reduced.
     marks, kind = DELETED_AT in step.lake_columns, kind_of(replay.frame)
     window = reduced(step, [replace(decoded_window, rejects=())], is_part=marks)

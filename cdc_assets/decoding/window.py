@@ -160,34 +160,30 @@ def decode_window(
     step: ApplyRows,
     reader: SplitReader,
     share: Iterable[int] | None = None,
-    quarantine: bool = False,
 ) -> Window:
     """Decode the step's files (or the `share` of them, by position): a row per row image of (lo, hi], with FILE.
 
-    Where there is no key they have DELIVERY, too. Rows that do not fit are in the report, and with `quarantine` in
-    `rejects`; a file that cannot be trusted at all is one reject.
+    Where there is no key they have DELIVERY, too. Rows that do not fit are in the report, and in `rejects` if the
+    step sets them aside; a file that cannot be trusted at all is one reject.
     """
-    return decode_windows((step,), reader, share, quarantine)[0]
+    return decode_windows((step,), reader, share)[0]
 
 
 def decode_windows(
     steps: Sequence[ApplyRows],
     reader: SplitReader,
     share: Iterable[int] | None = None,
-    quarantine: bool = False,
 ) -> list[Window]:
     """Decode the window of several tables of one source table, which is read and checked once; a window for each."""
     with concerning_table(steps[0]):
-        return _decoded_windows(steps, reader, share, quarantine)
+        return _decoded_windows(steps, reader, share)
 
 
-def _decoded_windows(
-    steps: Sequence[ApplyRows], reader: SplitReader, share: Iterable[int] | None, quarantine: bool
-) -> list[Window]:
+def _decoded_windows(steps: Sequence[ApplyRows], reader: SplitReader, share: Iterable[int] | None) -> list[Window]:
     started, first = time.monotonic(), steps[0]
     numbering = None if first.schema.key else Deliveries(first)
-    # A row found by its values only cannot be deleted while it is in quarantine, so its delete is quarantined too.
-    leaving_too = quarantine and not first.schema.key
+    # A row found by its values only cannot be deleted while it is set aside, so its delete is set aside, too.
+    leaving_too = first.sets_aside and not first.schema.key
     windows: list[list[Window]] = [[] for _ in steps]
 
     read = read_splits(first, range(len(first.files)) if share is None else share, reader)
@@ -198,12 +194,12 @@ def _decoded_windows(
         if first.excluded:
             splits = [without_reason(split.through(partial(without_excluded, first))) for split in splits]
         if any(split.changes.num_rows for split in splits):
-            splits = validated(splits, every=quarantine, leaving_too=leaving_too)
+            splits = validated(splits, every=first.sets_aside, leaving_too=leaving_too)
         files = [file_stats(split) if split.refused is None else None for split in splits]
         for step, step_windows in zip(steps, windows, strict=True):
             shaped = (split.through(partial(upgraded if step.evolutions else _shaped, step)) for split in splits)
             pairs = zip(shaped, files, strict=True)
-            step_windows += [_window(split, stats, step, reader, quarantine) for split, stats in pairs]
+            step_windows += [_window(split, stats, step, reader) for split, stats in pairs]
     more = Report(joints=tuple(numbering.joints)) if numbering is not None else Report()
     seconds = time.monotonic() - started
     return [
@@ -256,7 +252,7 @@ def look_beside(step: ApplyRows, known: Mapping[str, FileStats], reader: SplitRe
     files = [file for file in step.beside if file.may_hold(known.get(file.path), step.lo, step.hi)]
     if not files:
         return Report()
-    window = decode_window(replace(step, files=tuple(files), beside=(), evolutions=()), reader)
+    window = decode_window(replace(step, files=tuple(files), beside=(), evolutions=(), sets_aside=False), reader)
     return replace(window.report, rows=0, newest=None, joints=())
 
 
@@ -266,7 +262,7 @@ def _shaped(step: ApplyRows, split: Split) -> Split:
     return replace(split, changes=in_shape(split.changes, step.schema))
 
 
-def _window(split: Split, stats: FileStats | None, step: ApplyRows, reader: SplitReader, quarantine: bool) -> Window:
+def _window(split: Split, stats: FileStats | None, step: ApplyRows, reader: SplitReader) -> Window:
     """What the stages made of a file, and what is to be reported of it."""
     if split.refused is not None:
         return Window(_NO_ROWS, Report(reject_count=1, rejects=(split.refused,)))
@@ -275,13 +271,15 @@ def _window(split: Split, stats: FileStats | None, step: ApplyRows, reader: Spli
     if split.foreign:
         return Window(_NO_ROWS, Report(files=(stats,)))
     if split.file.piece and split.rejects:
-        split = _in_whole_file(split, dump_rows(reader), quarantine and (step.seal is not None or not split.masked))
+        split = _in_whole_file(
+            split, dump_rows(reader), step.sets_aside and (step.seal is not None or not split.masked)
+        )
     elif split.rejects:
         split = _in_messages(split)
     if split.decoded.tail is not None:  # it is no older than the file's last whole record
         lost = lost_tail(split, replace(split.decoded.tail, commit_ts=stats.max_commit_ts), step, reader)
         lost = replace(lost, raw=b"") if lost is not None and split.masked else lost
-    kept_aside = _with_raw(split, step.seal) if quarantine and split.rejects else ()
+    kept_aside = _with_raw(split, step.seal) if step.sets_aside and split.rejects else ()
     stopping = [reject for reject in (split.stray, lost) if reject is not None]
     shown = (split.stray, *split.rejects[:MAX_REJECTS], lost)
     first = [replace(reject, keys=b"") for reject in shown if reject is not None]
@@ -293,7 +291,7 @@ def _window(split: Split, stats: FileStats | None, step: ApplyRows, reader: Spli
         tuple(first[:MAX_REJECTS]),
         stats.notes,
         (stats,),
-        quarantined=len(kept_aside),
+        set_aside=len(kept_aside),
         newest=None if last is None else (last, split.file.path),
         settings=used,
         excluded=split.excluded,
@@ -312,14 +310,14 @@ def _window(split: Split, stats: FileStats | None, step: ApplyRows, reader: Spli
     return Window(changes, report, kept_aside)
 
 
-def _in_whole_file(split: Split, reader: DumpRows, quarantine: bool) -> Split:
+def _in_whole_file(split: Split, reader: DumpRows, with_raw: bool) -> Split:
     """Give records of a dump that a check refused the name of their file, their lines in it, and their bytes."""
     decoded = {id(reject) for reject in split.decoded.rejects}
     checked = [reject.line for reject in split.rejects if id(reject) not in decoded]
     if not checked:
         return split
     before = reader.lines_before(split.file)
-    records = reader.records(split.file, checked) if quarantine else {}
+    records = reader.records(split.file, checked) if with_raw else {}
     rejects = tuple(
         r if id(r) in decoded else replace(r, path=split.file.name, line=r.line + before, raw=records.get(r.line, b""))
         for r in split.rejects
@@ -379,7 +377,7 @@ def concerning_table(step: ApplyRows) -> AbstractContextManager[None]:
 # --- reports ----------------------------------------------------------------------------------------------------------
 
 
-_COUNTS = ("rows", "reject_count", "quarantined", "undecided", "run_again", "doubled", "passed_over", "excluded")
+_COUNTS = ("rows", "reject_count", "set_aside", "undecided", "run_again", "doubled", "passed_over", "excluded")
 
 
 def merge_reports(reports: Iterable[Report], seconds: float) -> Report:

@@ -194,18 +194,13 @@ class Lake:
 
     # --- rows ---
 
-    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> StagedWindow:
-        """Decode, check and reduce a window, a large one on the executors, without touching the table.
+    def stage(self, step: ApplyRows, reader: SplitReader) -> StagedWindow:
+        """Decode, check and reduce a window, a large one on the executors, without touching the table."""
+        return self.stage_all((step,), reader)[0]
 
-        With `quarantine` records that do not fit are staged for `quarantine`, and the report does not fail for them.
-        """
-        return self.stage_all((step,), reader, quarantine)[0]
-
-    def stage_all(
-        self, steps: Sequence[ApplyRows], reader: SplitReader, quarantine: bool = False
-    ) -> list[StagedWindow]:
+    def stage_all(self, steps: Sequence[ApplyRows], reader: SplitReader) -> list[StagedWindow]:
         """Stage several windows that read the same splits of one source table, decoding these once."""
-        return stage_windows(self.workbench, steps, reader, quarantine)
+        return stage_windows(self.workbench, steps, reader)
 
     def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:
         """Return, for each name that belongs to another changefeed, why the table cannot get it. Starts no JVM."""
@@ -249,7 +244,7 @@ class Lake:
 
         Raises TableMoved, with nothing kept, where rows of the table were forgotten since it was planned.
         """
-        if staged.report.quarantined:
+        if staged.report.set_aside:
             bench = self.workbench
             io = bench.io_at(staged.path)
 

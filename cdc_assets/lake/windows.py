@@ -38,19 +38,16 @@ from cdc_assets.model.reports import AlikeKeys, Report, StagedWindow, StepResult
 from cdc_assets.model.steps import ApplyRows
 
 
-def stage_windows(
-    bench: Workbench, steps: Sequence[ApplyRows], reader: SplitReader, quarantine: bool = False
-) -> list[StagedWindow]:
+def stage_windows(bench: Workbench, steps: Sequence[ApplyRows], reader: SplitReader) -> list[StagedWindow]:
     """Decode, check and reduce windows of one source table that read the same, large ones on the executors.
 
-    No table is touched. With `quarantine` records that do not fit are staged for `quarantine`, and the reports do not
-    fail for them.
+    No table is touched.
     """
     revisions = [bench.revision(step.life) for step in steps]
     if not steps[0].files:
         return [StagedWindow("", 0, Report(), run) for run in revisions]
     with bench.lent(steps[0].life), races(str(steps[0].life)):
-        staged = stage.stage(bench.engine, [_place(bench, step) for step in steps], reader, quarantine)
+        staged = stage.stage(bench.engine, [_place(bench, step) for step in steps], reader)
         return [dataclasses.replace(window, revision=run) for window, run in zip(staged, revisions, strict=False)]
 
 
@@ -93,7 +90,7 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> St
                 if staged.rows:
                     batch = stage.read_manifest(io, staged.path)
                 records = Quarantine(bench.state)
-                if batch.unmade is not None and (staged.report.quarantined or _may_lack_rows(work, step, records)):
+                if batch.unmade is not None and (staged.report.set_aside or _may_lack_rows(work, step, records)):
                     batch = dataclasses.replace(batch, unmade=None)
                 with records.bringing_in(step.life, records.fitting(step, io, stage.rejects_of(io, staged))) as mark:
                     given = (

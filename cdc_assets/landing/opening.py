@@ -104,7 +104,6 @@ def _landed(
         mark_interval_seconds=settings.landing.mark_interval_seconds,
         accept_unordered=settings.accept_unordered,
     )
-    source.passes_bad = settings.quarantine
     source.read_from(landing.landed, table.fetch)
     landing.names_behind = source.names_behind
     try:

@@ -80,7 +80,7 @@ class FileStats:
 class Report:
     """The result of decoding and checking a window.
 
-    `rejects` holds the first cases only, `reject_count` counts all, `quarantined` those set aside. `notes` counts
+    `rejects` holds the first cases only, `reject_count` counts all, `set_aside` those set aside. `notes` counts
     values changed by a rule of the type table, by (column, rule): zero dates turned null, ambiguous hours, …
     `newest` is the highest commit-ts of a change that belongs to the window, with the first file that has it; None
     where there is no change, or rows carry no commit-ts. `joints` are files of a table without key that begin with the
@@ -99,7 +99,7 @@ class Report:
     notes: Mapping[tuple[str, str], int] = field(default_factory=dict)
     files: tuple[FileStats, ...] = ()
     seconds: float = 0.0
-    quarantined: int = 0
+    set_aside: int = 0
     newest: tuple[Tso, str] | None = None
     joints: tuple[str, ...] = ()
     undecided: int = 0
@@ -113,7 +113,7 @@ class Report:
     @property
     def failed(self) -> bool:
         """Return whether the window must not be written."""
-        return self.reject_count > self.quarantined
+        return self.reject_count > self.set_aside
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,9 @@ class ApplyRows:
     """What is set for a history table, None for a mirror."""
 
     seal: SealKey | None = field(default=None, hash=False)
-    """The key by which records of masked tables are sealed for the quarantine; without one their bytes are not kept."""
+    """The key by which records of masked tables that are set aside are sealed; without one their bytes are not kept."""
+    sets_aside: bool = field(default=False, hash=False)
+    """Whether records that do not fit are set aside, with their bytes; else the window fails for them."""
 
     excluded: tuple[ExcludedKeys, ...] = field(default=(), hash=False)
     """The forgotten keys whose rows it leaves out."""

@@ -82,13 +82,8 @@ class PipelineLake(KnownLake, RecordsAside, Protocol):
     def run(self, step: Step) -> StepResult:
         """Carry out a DDL step; repeated, it changes nothing."""
 
-    def stage_all(
-        self, steps: Sequence[ApplyRows], reader: SplitReader, quarantine: bool = False
-    ) -> list[StagedWindow]:
-        """Decode and reduce windows of one source table that read the same, without touching its tables.
-
-        With `quarantine` the report does not fail for records that do not fit: they are staged for the quarantine.
-        """
+    def stage_all(self, steps: Sequence[ApplyRows], reader: SplitReader) -> list[StagedWindow]:
+        """Decode and reduce windows of one source table that read the same, without touching its tables."""
 
     def commit(self, step: ApplyRows, staged: StagedWindow) -> StepResult:
         """Write a staged window with its progress."""
@@ -445,7 +440,7 @@ class Pipeline:
         first = steps[0]
         with concerning_table(first):
             try:
-                staged = self.lake.stage_all(steps, self.planner.reader, self.settings.quarantine)
+                staged = self.lake.stage_all(steps, self.planner.reader)
             except InputError:
                 if len(steps) == 1:
                     raise

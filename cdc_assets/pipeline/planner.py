@@ -378,7 +378,9 @@ class Planner:
         recipes = Recipes(wire, decided.of(SettingsChange), self.masks, kept_out(decided))
         points = [point for feature in self.features for point in feature.waypoints(decided, wire)]
         layouts, lake_columns = Layouts(settings.layouts), settings.columns.names
-        return TableRules(ddl, recipes, settings.history_rules, points, self.request.fuse, layouts, lake_columns)
+        return TableRules(
+            ddl, recipes, settings.history_rules, points, self.request.fuse, layouts, lake_columns, settings.quarantine
+        )
 
     def _facts(self, listing: Listing) -> FeedFacts:
         unread = unread_files(self.source, listing, self.ledger.unread(self.settings.name))

@@ -147,9 +147,8 @@ class Replay:
     def _picked(self, reading: Reading[PickedT]) -> list[tuple[Reading[PickedT], PickedT | None, str]]:
         step, files = reading.step, reading.files
         try:
-            return [
-                (reading, reading.pick(decode_window(step, self._pipeline.source.reader, files, quarantine=True)), "")
-            ]
+            window = decode_window(replace(step, sets_aside=True), self._pipeline.source.reader, files)
+            return [(reading, reading.pick(window), "")]
         except (FileNotFoundError, CdcError, pa.ArrowInvalid) as error:
             if isinstance(error, CdcError) and gone_file(error):
                 raise
@@ -175,7 +174,7 @@ class Replay:
         with scratch() as directory:
             sort: PositionSort | None = None
             for share in shares:
-                window = decode_window(step, reader, share)
+                window = decode_window(replace(step, sets_aside=False), reader, share)
                 reports.append(window.report)
                 if window.changes.num_rows:
                     sort = sort or PositionSort(directory, position_column(window.changes))

@@ -181,7 +181,10 @@ def plan(
             if recipes is not None:
                 steps = recipes.carried_out(steps, life, feed.lives, stands=life in applied)
             steps = rules.layouts.carried_out(steps, chain.table, applied.get(life))
-            planned_steps += with_lake_columns(steps, rules.lake_columns) if rules.lake_columns else steps
+            steps = with_lake_columns(steps, rules.lake_columns) if rules.lake_columns else steps
+            planned_steps += [
+                replace(step, sets_aside=rules.sets_aside) if isinstance(step, ApplyRows) else step for step in steps
+            ]
     planned_steps += [step for step in kinds.asides if step.life not in behind]
     ended = kinds.ends.keys() - {step.life for step in planned_steps}
     history = replace(history, lives={life: table for life, table in history.lives.items() if life not in ended})

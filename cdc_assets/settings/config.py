@@ -431,7 +431,9 @@ class ChangefeedSettings(Model):
         archive = (self.archive.uri.get_secret_value(), self.archive.layout) if self.archive is not None else None
         policy = self.policies.get(_PATCH, "")
         masked = bool(self.privacy)
-        return FeedInputs(archive, self.topics, self.schemas, self.kafka, self.schema_registry, policy, masked)
+        return FeedInputs(
+            archive, self.topics, self.schemas, self.kafka, self.schema_registry, policy, masked, self.quarantine
+        )
 
     @property
     def source_options(self) -> SourceOptions:

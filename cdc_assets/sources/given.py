@@ -15,6 +15,7 @@ class FeedInputs:
     `schemas` is a file of CREATE TABLE statements of tables that are older than the topics. `kafka` are options of the
     broker's client, `schema_registry` those of the registry whose schemas messages name, as they were given.
     `patch_without_row` is the policy of that name, "" for none. Of a `masked` feed messages are shown nowhere.
+    With `passes_bad` messages that cannot be read do not stop those after them.
     """
 
     archive: tuple[str, str] | None = None
@@ -24,6 +25,7 @@ class FeedInputs:
     schema_registry: Mapping[str, Any] = field(default_factory=dict, repr=False)
     patch_without_row: str = ""
     masked: bool = False
+    passes_bad: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -54,7 +54,9 @@ def window_of(files: dict[str, bytes], options: Wire, key: bool = True, quaranti
     step = ApplyRows(
         Life(TABLE, 1), 1, 1 << 62, data_files, {("shop/orders", 1): (TABLE, schema)}, schema, 1, ((TABLE, 0, 1 << 63),)
     )
-    return reduced(step, [decode_window(step, UniformReader(options, files.__getitem__), quarantine=quarantine)])
+    return reduced(
+        step, [decode_window(replace(step, sets_aside=quarantine), UniformReader(options, files.__getitem__))]
+    )
 
 
 @pytest.mark.parametrize("options", [PLAIN, JSON], ids=lambda options: options.format)

@@ -87,8 +87,8 @@ def test_every_sin_does_something(tmp_path: Path) -> None:
 class _Forgetful(MemoryLake):
     """Applies rows that were applied before: what would happen without the watermark."""
 
-    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> StagedWindow:
-        return super().stage(replace(step, lo=0), reader, quarantine)
+    def stage(self, step: ApplyRows, reader: SplitReader) -> StagedWindow:
+        return super().stage(replace(step, lo=0), reader)
 
 
 def test_a_reader_without_a_watermark_is_caught(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def kept(quarantine: Quarantine, *, closed: bool = False) -> list[tuple[str, int
 
 def test_a_window_whose_stage_is_removed_with_rows_that_are_forgotten_is_planned_again(tmp_path: Path) -> None:
     lake = Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "feed")
-    gone = StagedWindow(f"{tmp_path}/lake/stage/gone", 1, Report(reject_count=1, quarantined=1))
+    gone = StagedWindow(f"{tmp_path}/lake/stage/gone", 1, Report(reject_count=1, set_aside=1))
     with closing(lake), pytest.raises(TableMoved, match="its stage was removed meanwhile"):
         lake.quarantine(step(), gone, "run-1")
 

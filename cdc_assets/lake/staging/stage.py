@@ -166,25 +166,23 @@ class WindowPlace:
     landing: FirstLoad | None = None
 
 
-def stage(
-    engine: Engine, windows: Sequence[WindowPlace], reader: SplitReader, quarantine: bool = False
-) -> list[StagedWindow]:
+def stage(engine: Engine, windows: Sequence[WindowPlace], reader: SplitReader) -> list[StagedWindow]:
     """Decode the windows of a source table's tables, which read the same, and write them reduced.
 
-    Rows that do not fit are in the report, and with `quarantine` in Parquet files beside the changes. Raises the
+    Rows that do not fit are in the report, and in Parquet files beside the changes if they are set aside. Raises the
     format's errors about the whole window: TableHeld, InputError.
     """
     places = [_place(window.warehouse, window.io, window.step, window.landing) for window in windows]
     steps = tuple(window.step for window in windows)
     step, whole = steps[0], range(len(steps[0].files))
-    task = partial(_read, steps, reader, quarantine)
+    task = partial(_read, steps, reader)
     if not engine.reads_here(step, reader):
         spark = engine.spark()
         tasks = shares(step, spark.sparkContext.defaultParallelism)
         return _staged(places, lambda: _run_tasks(partial(_on_executors, spark), places, task, tasks, whole))
     size = _loaded_bytes(step, reader)
     if size <= _ONCE_BYTES:
-        return _staged(places, lambda: _read_here(places, reader, quarantine))
+        return _staged(places, lambda: _read_here(places, reader))
     tasks = shares(step, -(-size // _SHARE_BYTES))
     return _staged(places, lambda: _run_tasks(_in_threads, places, task, tasks, whole))
 
@@ -214,9 +212,9 @@ def _place(warehouse: str, io: Mapping[str, str], step: ApplyRows, landing: Firs
     return StagePlace(path, dict(io), step, landing)
 
 
-def _read(steps: Sequence[ApplyRows], reader: SplitReader, quarantine: bool, share: Sequence[int]) -> list[Window]:
+def _read(steps: Sequence[ApplyRows], reader: SplitReader, share: Sequence[int]) -> list[Window]:
     """Read a share of the files, and reduce what each table gets of it."""
-    windows, is_part = decode_windows(steps, reader, share, quarantine), len(share) < len(steps[0].files)
+    windows, is_part = decode_windows(steps, reader, share), len(share) < len(steps[0].files)
     return [reduced(step, [window], is_part=is_part) for step, window in zip(steps, windows, strict=True)]
 
 
@@ -256,13 +254,13 @@ def _with_manifest(place: StagePlace, parts: Sequence[Part], seconds: float) -> 
     return StagedWindow(place.path, rows, report)
 
 
-def _read_here(places: Places, reader: SplitReader, quarantine: bool) -> list[list[Part]]:
+def _read_here(places: Places, reader: SplitReader) -> list[list[Part]]:
     """Read windows in this process, files in parallel, and reduce and write each once, side by side."""
     places = [dataclasses.replace(place, writers=_HERE_THREADS) for place in places]
     steps = [place.step for place in places]
     cut = shares(steps[0], _HERE_THREADS)
     with ThreadPoolExecutor(_HERE_THREADS, "cdc-assets-read") as pool:
-        window_lists = list(pool.map(lambda share: decode_windows(steps, reader, share, quarantine), cut))
+        window_lists = list(pool.map(lambda share: decode_windows(steps, reader, share), cut))
         return [
             list(
                 pool.map(
@@ -402,8 +400,8 @@ def read_manifest(io: Mapping[str, str], path: str) -> Batch:
 
 
 def rejects_of(io: Mapping[str, str], staged: StagedWindow) -> list[str]:
-    """Return the files of a stage that have the records for the quarantine."""
-    names = read_manifest(io, staged.path).rejects if staged.report.quarantined else ()
+    """Return the files of a stage that have the records that were set aside."""
+    names = read_manifest(io, staged.path).rejects if staged.report.set_aside else ()
     return [f"{staged.path}/{name}" for name in names]
 
 

@@ -97,6 +97,7 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
         claim_check_uri=str(options.get("claim-check-storage-uri") or ""),
         archive=_archive(given),
         uri=display(sink_uri),
+        passes_bad=given.passes_bad,
     )
 
 

@@ -49,15 +49,11 @@ FOREVER: Tso = 2**63 - 1
 
 
 class TopicsSource:
-    """One feed of topics. `landed` returns what is landed by now, `fetch` reads its rows; without them it is nothing.
-
-    `passes_bad` is set with quarantine.
-    """
+    """One feed of topics. `landed` returns what is landed by now, `fetch` reads its rows; else there is nothing."""
 
     def __init__(self, options: TopicOptions, access: Mapping[str, Any]) -> None:
         self.options = options
         self.routing = Routing(options)
-        self.passes_bad = False
         self._access = access
         self._log: LogReader | None = None
         self._landed: Callable[[], Landed] | None = None
@@ -236,7 +232,7 @@ class TopicsSource:
             self.routing.topic_of,
             self.options.topic,
             proves_ends=self.options.archive is None,
-            passes_bad=self.passes_bad,
+            passes_bad=self.options.passes_bad,
             by_offset=self.options.messages.by_offset,
             rule_of_one_table=lambda bad: self._rule(bad, landed),
         )
@@ -250,10 +246,12 @@ class TopicsSource:
         One that names no table is a problem of the feed. With quarantine so is one of a protocol by offset, which is
         no DDL and stands at its own place.
         """
-        passes = self.passes_bad and self.options.messages.by_offset
+        passes = self.options.passes_bad and self.options.messages.by_offset
         for bad in landed.open_bad:
             if bad.table is None or passes:
-                aside = " With quarantine on, what comes after it is applied meanwhile." if self.passes_bad else ""
+                aside = (
+                    " With quarantine on, what comes after it is applied meanwhile." if self.options.passes_bad else ""
+                )
                 yield bad.place, f"{unreadable(bad)}.{aside}"
                 continue
             root = format_root(bad.table)

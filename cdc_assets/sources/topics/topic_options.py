@@ -119,6 +119,8 @@ class TopicOptions:
     claim_check_uri: str = ""
     archive: ArchiveOptions | None = None
     uri: str = field(default="", compare=False)
+    passes_bad: bool = field(default=False, compare=False, repr=False)
+    """Whether messages that cannot be read let those after them pass."""
 
     @property
     def store(self) -> str:
