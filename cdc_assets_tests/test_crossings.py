@@ -39,12 +39,12 @@ FEATURES = {
         r"^(?!mask$|null_mask|.*with_mask)(.*Mask[A-Z]?.*|masks?_\w+|\w+_masks|masks|masked\w*|\w+_masked|privacy\w*"
         r"|unseal|seal|SealKey|sealed\w*)$",
         r"mask|privacy|sealing",
-        37,
+        36,
     ),
     "cuts": Feature(
         r"LakeCut|[Cc]ut_?[Rr]equest|^Cut[A-Z]|^\w*Cuts$|^cuts$|TagTable|due_cut|finish_cuts|Cuttable",
         r"(^|/)cuts?(\.py|/)",
-        15,
+        14,
     ),
     "kinds": Feature(
         r"scd2|SCD2|history_kind|HISTORY_KINDS|HistoryRule|StateChange|keeps_states|ColumnLife|beside_mirror",

@@ -6,7 +6,6 @@ so that a rebuild gives what the policy says now; a table that stands is held if
 
     applied       a history whose columns have their masks, in what tables look like and in how rows are read
     mask_holds    tables of which a column cannot be masked as the policy says
-    origins       a name for every column that stays
 """
 
 from __future__ import annotations
@@ -21,19 +20,17 @@ from cdc_assets.history.releases import ways_out
 from cdc_assets.model.masks import Mask, MaskPolicy
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.model.schema_changes import DropColumn, RenameColumn, RetypeColumn
+from cdc_assets.model.schema_changes import RetypeColumn
 from cdc_assets.model.splits import Import
 from cdc_assets.model.steps import HoldTable
-from cdc_assets.model.table_history import Event, Exchanged, Held, History, TableHistory
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.table_history import Event, Exchanged, Held, History, Names, TableHistory
 from cdc_assets.types.conversions import zone_matters
 from cdc_assets.types.families import BINARY
 from cdc_assets.types.masks import same_masked
 from cdc_assets.types.mysql_types import type_text
 
-__all__ = ["applied", "mask_holds", "names_at", "origins"]
+__all__ = ["applied", "mask_holds"]
 
-Names = Mapping[str, str]
 """Name of a column -> its origin."""
 
 
@@ -63,42 +60,8 @@ def applied(history: History, policy: MaskPolicy) -> History:
     return replace(history, lives=lives, unneeded=unneeded, decoding=decoding, other_files=others)
 
 
-def origins(table: TableHistory) -> list[tuple[Event, Names, Names]]:
-    """Return for each event the origins of the columns before it and after it: a column's first name, made unique.
-
-    Those in the feed from before a dump come first.
-    """
-    traces: list[tuple[Event, Names, Names]] = []
-    known: dict[str, str] = {}
-    given: set[str] = set()
-
-    def begun(name: str, version: int) -> str:
-        origin = name if name not in given else f"{name}@{version}"
-        given.add(origin)
-        return origin
-
-    for event in (*table.earlier, *table.events):
-        for column in event.before.columns:
-            known.setdefault(column.name, "")
-        before = {name: origin or begun(name, event.at) for name, origin in known.items()}
-        changes = (*event.hidden, *event.changes)
-        gone = {change.name for change in changes if isinstance(change, DropColumn)}
-        renamed = {change.new: change.old for change in changes if isinstance(change, RenameColumn)}
-        left = {name: origin for name, origin in before.items() if name not in {*gone, *renamed.values()}}
-        left |= {new: before[old] for new, old in renamed.items() if old in before}
-        known = {c.name: left.get(c.name) or begun(c.name, event.at) for c in event.after.columns}
-        traces.append((event, before, known))
-    return traces
-
-
-def names_at(table: TableHistory, version: Tso) -> Names:
-    """Return the names of the columns that rows of a version have, with their origins."""
-    named = origins(table)
-    return next((after for event, _, after in reversed(named) if event.at <= version), named[0][1] if named else {})
-
-
 def _with_masks(table: TableHistory, policy: MaskPolicy) -> TableHistory:
-    traced = origins(table)
+    traced = table.origins
     masks: dict[str, Mask] = {}
     for event, before, after in traced:
         own = () if isinstance(event, Exchanged) else (event.file.table,)  # that of the other table, maybe

@@ -13,6 +13,9 @@ from cdc_assets.model.schema_changes import DeleteRows, DropColumn, Predicate, R
 from cdc_assets.model.splits import Import, SchemaFile
 from cdc_assets.model.tso import FOREVER, Tso
 
+Names = Mapping[str, str]
+"""The origins of columns, by their names at some time."""
+
 
 @dataclass(frozen=True, slots=True)
 class _FromFile:
@@ -234,6 +237,39 @@ class TableHistory:
         if isinstance(newest, Gap):
             return newest.filling.by if newest.is_filled(FOREVER) else None
         return newest
+
+    @property
+    def origins(self) -> list[tuple[Event, Names, Names]]:
+        """For each event the origins of the columns before it and after it: a column's first name, made unique.
+
+        Those in the feed from before a dump come first.
+        """
+        traces: list[tuple[Event, Names, Names]] = []
+        known: dict[str, str] = {}
+        given: set[str] = set()
+
+        def begun(name: str, version: Tso) -> str:
+            origin = name if name not in given else f"{name}@{version}"
+            given.add(origin)
+            return origin
+
+        for event in (*self.earlier, *self.events):
+            for column in event.before.columns:
+                known.setdefault(column.name, "")
+            before = {name: origin or begun(name, event.at) for name, origin in known.items()}
+            changes = (*event.hidden, *event.changes)
+            gone = {change.name for change in changes if isinstance(change, DropColumn)}
+            renamed = {change.new: change.old for change in changes if isinstance(change, RenameColumn)}
+            left = {name: origin for name, origin in before.items() if name not in {*gone, *renamed.values()}}
+            left |= {new: before[old] for new, old in renamed.items() if old in before}
+            known = {c.name: left.get(c.name) or begun(c.name, event.at) for c in event.after.columns}
+            traces.append((event, before, known))
+        return traces
+
+    def origins_at(self, version: Tso) -> Names:
+        """Return the names of the columns that rows of a version have, with their origins."""
+        named = self.origins
+        return next((after for event, _, after in reversed(named) if event.at <= version), named[0][1] if named else {})
 
     @property
     def schema(self) -> TableSchema:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings, InputError
 from cdc_assets.model.cuts import Cut, CutRequest, cut_requests
+from cdc_assets.model.progress import Life
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.pipeline.cuts import cut_outcomes, cuts_of, plan_cut
 from cdc_assets.pipeline.outcome import NO_HOOKS, RunHooks
@@ -147,6 +148,15 @@ def remove_cut(pipeline: Pipeline, name: str) -> CutRequest:
         raise BadSettings(f"there is no cut {name}; known are {', '.join(sorted(known)) or 'none'}.")
     cuts_of(pipeline.lake).remove_cut(known[name])
     return known[name]
+
+
+def needed(pipeline: LakePipeline) -> dict[Life, str]:
+    """Return the tables whose rows a cut has, with the reason why they stay."""
+    return {
+        table.life: f"the cut {cut.name} has its rows: remove that first (cdc-assets cut --remove {cut.name})"
+        for cut in cuts_of(pipeline.lake).cuts()
+        for table in cut.taken
+    }
 
 
 def expire(pipeline: LakePipeline, now_ms: int, dry: bool = False) -> tuple[str, ...]:

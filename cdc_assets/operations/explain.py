@@ -24,7 +24,6 @@ from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import Window
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import COMMIT_TS, LINE, OP, POSITION, UNCHANGED, Op, dump_rows, position_column, record_places
-from cdc_assets.history.masks import names_at
 from cdc_assets.io.sealing import unseal
 from cdc_assets.model.explanation import RowChange, RowExplanation, SetAside, TableChange
 from cdc_assets.model.forgetting import ForgottenKeys, kept_out
@@ -584,7 +583,7 @@ def _set_aside(
 
     They are known by their keys as decoded; where a record has none, by its bytes, which have the texts of the key.
     """
-    records, unknown, names = list[SetAside](), 0, names_at(table, table.events[-1].at)
+    records, unknown, names = list[SetAside](), 0, table.origins_at(table.events[-1].at)
     texts = [text for text in map(value_text, next(python_rows(plain)).values()) if text is not None]
     keys = wanted.rename_columns([names.get(name, name) for name in wanted.column_names])
     for row in lake.quarantined(raw=True, closed=True):

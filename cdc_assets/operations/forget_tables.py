@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from cdc_assets.decoding.keyed_rows import WantedKeys
 from cdc_assets.errors import BadSettings, ForgetRefused
-from cdc_assets.history.masks import names_at
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.tso import Tso
@@ -148,7 +147,7 @@ def keys_by_source(planned: Plan, targets: Mapping[Life, WantedKeys]) -> dict[Li
     """Return the keys by the source's tables that the lake's are of; their columns have the names that stay."""
     keys: dict[Life, pa.Table] = {}
     for life, wanted in targets.items():
-        names = names_at(planned.sources[life.source], planned.applied[life].ddl)
+        names = planned.sources[life.source].origins_at(planned.applied[life].ddl)
         columns = (wanted.schema.column(name).source_name for name in wanted.keys.column_names)
         keys[life.source] = wanted.keys.rename_columns([names.get(name, name) for name in columns])
     return keys

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from cdc_assets.decoding.keyed_rows import WantedKeys
 from cdc_assets.errors import BadSettings
-from cdc_assets.history.masks import names_at
 from cdc_assets.io.sealing import unseal
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.schema import Column, TableSchema
@@ -112,7 +111,7 @@ def keyed_alike(schema: TableSchema, keys: pa.Table, table: TableHistory, versio
     None where rows of then lack one of these.
     """
     there = {column.name for column in schema.columns}
-    names = {origin: name for name, origin in names_at(table, version).items() if name in there}
+    names = {origin: name for name, origin in table.origins_at(version).items() if name in there}
     if not names.keys() >= set(keys.column_names):
         return None
     return replace(schema, key=tuple(names[origin] for origin in keys.column_names))

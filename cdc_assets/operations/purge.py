@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.model.features import parts
 from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, tso_time, wall_clock_ms
 from cdc_assets.operations.named import is_called
-from cdc_assets.pipeline.cuts import cuts_of
 from cdc_assets.planning.plan import open_exchanges
 
 if TYPE_CHECKING:
@@ -60,9 +60,9 @@ def purge(
     if unknown := [text for text in tables if not any(is_called(text, (life, *names[life])) for life in dropped)]:
         raise BadSettings(f"{min(unknown)} is not a dropped table of the lake; those are: {_listed(dropped)}.")
     needed, waiting = open_exchanges(planned, planned.applied), pipeline.lake.quarantined_counts()
-    cuts = {cut_table.life: cut.name for cut in cuts_of(pipeline.lake).cuts() for cut_table in cut.taken}
+    kept = {life: why for _, module in parts("operations") for life, why in module.needed(pipeline).items()}
     results = [
-        PurgeResult(life, names[life][-1], state.progress.tso, _need(planned, life, needed, waiting, cuts.get(life)))
+        PurgeResult(life, names[life][-1], state.progress.tso, kept.get(life) or _need(planned, life, needed, waiting))
         for life, state in sorted(dropped.items())
         if (not tables or any(is_called(text, (life, *names[life])) for text in tables))
         and (before_ms is None or wall_clock_ms(state.progress.tso) < before_ms)
@@ -92,11 +92,8 @@ def _need(
     life: Life,
     exchanges: Mapping[Life, frozenset[Tso]],
     quarantined: Mapping[Life, int],
-    cut: str | None,
 ) -> str:
     """Return why a table is still needed, "" if it is not."""
-    if cut is not None:
-        return f"the cut {cut} has its rows: remove that first (cdc-assets cut --remove {cut})"
     table = planned.history.lives.get(life)
     if quarantined.get(life) and table is not None and table.exchanges:
         other = table.exchanges[-1][1]

@@ -15,7 +15,6 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from cdc_assets.history.masks import names_at
 from cdc_assets.model.forgetting import ForgottenKeys, digest_key, united
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Life
@@ -38,7 +37,7 @@ def forgotten_of(decided: Iterable[ForgottenKeys], table: TableHistory) -> tuple
 
 def form_at(table: TableHistory, version: Tso, schema: TableSchema) -> tuple[str, ...]:
     """Return the columns by which rows of a version are identified, by names that stay."""
-    return key_form(schema, names_at(table, version))
+    return key_form(schema, table.origins_at(version))
 
 
 class UnknownKeys(Exception):

@@ -13,7 +13,6 @@ from cdc_assets.ddl.kept_columns import beside_mirror, placed
 from cdc_assets.decoding.kinds import history_kind, keeps_states
 from cdc_assets.errors import BadSettings
 from cdc_assets.history.completeness import begun_late
-from cdc_assets.history.masks import origins
 from cdc_assets.model.kinds import HISTORY_KINDS, HistoryRule, other_suffix, own_name
 from cdc_assets.model.names import fits_pattern
 from cdc_assets.model.progress import AppliedState, Gap, Life, Phase, Progress
@@ -266,7 +265,7 @@ def tracking(rule: HistoryRule, table: TableHistory, at: Tso) -> HistoryRule:
     """
     if not rule.tracks_some:
         return rule
-    traced, named = origins(table), {name.lower() for name in (*rule.track, *rule.track_except)}
+    traced, named = table.origins, {name.lower() for name in (*rule.track, *rule.track_except)}
     now = traced[-1][2]
     meant = {now[column.name] for column in table.schema.columns if column.source_name.lower() in named}
     event, _, then = next(trace for trace in reversed(traced) if trace[0].at <= at)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cdc_assets.formats import Wire
-from cdc_assets.history.masks import mask_holds, origins
+from cdc_assets.history.masks import mask_holds
 from cdc_assets.model.dumps import DUMP_ZONE
 from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.masks import NO_MASK, Mask, MaskPolicy
@@ -142,7 +142,7 @@ class Recipes:
     def before(self, table: TableHistory, version: Tso) -> dict[str, str]:
         """Return which mask each column of a table has right before a DDL of that version, by the names of settings."""
         mask_settings: dict[str, str] = {}
-        for event, before, after in origins(table) if self.masks else ():
+        for event, before, after in table.origins if self.masks else ():
             schema, names = (event.before, before) if event.at >= version else (event.after, after)
             masks = {names[c.name] if c.mask is None else c.mask.origin: c.mask for c in schema.stored}
             mask_settings = {
@@ -225,7 +225,7 @@ def masked_since(table: TableHistory, position: Tso, recipe: Recipe) -> Tso | No
 
 def _masks_at(table: TableHistory, position: Tso) -> Iterator[tuple[str, str, str]]:
     """Yield the columns of a table as of a position, each with the name of its mask among settings, and that mask."""
-    traced = origins(table)
+    traced = table.origins
     names = next((after for event, _, after in reversed(traced) if event.at <= position), traced[-1][2])
     for column in table.schema_at(position).stored:
         name = f"{MASK}{names[column.name] if column.mask is None else column.mask.origin}"
@@ -268,7 +268,7 @@ def _other_masks(
     """Yield the masks of columns whose values are there with another one, or without."""
     if not any(name.startswith(MASK) for name in (*state.recipe.settings, *now.settings)):
         return
-    names = next(after for event, _, after in reversed(origins(table)) if event.at <= state.ddl)
+    names = next(after for event, _, after in reversed(table.origins) if event.at <= state.ddl)
     for column in schema.stored:
         name = f"{MASK}{names[column.name] if column.mask is None else column.mask.origin}"
         then, present = state.recipe.mask(name).value, now.mask(name).value
