@@ -59,7 +59,7 @@ FEATURES = {
     "completeness": Feature(
         r"incomplete|complete_by$|said_complete|[Cc]ompleteness|^Gap$|^Lack$|^Filling$|unfilled",
         r"complet|gaps",
-        31,
+        29,
     ),
     "quarantine": Feature(r"[Qq]uarantin", r"quarantine", 22),
     "value settings": Feature(

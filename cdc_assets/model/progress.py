@@ -209,6 +209,11 @@ class Filling:
     since: Tso | None = field(default=None, compare=False)
     through: Tso | None = field(default=None, compare=False)
 
+    @property
+    def is_empty_snapshot(self) -> bool:
+        """Return whether a snapshot has the table's CREATE and no row of it."""
+        return self.lack is Lack.CREATED and self.through is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Gap:
@@ -238,6 +243,12 @@ class Gap:
     def since(self) -> Tso:
         """Rows from before this version are missing."""
         return self.life.version
+
+    def without(self, begun: Tso | None) -> str:
+        """Say what is missing in a table, which begins at a position where that is later than its source."""
+        if self.filling.lack is Lack.EXPIRED:
+            return "some of its first messages"
+        return f"its rows from before {self.since if begun is None else begun}"
 
     def is_filled(self, through: Tso) -> bool:
         """Return whether the feed's rows through a position bring those from before it."""

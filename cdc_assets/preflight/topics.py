@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from cdc_assets.ddl import CreateTableStatement, Rename, is_statement, statement
 from cdc_assets.formats import Decoded
 from cdc_assets.model.findings import Finding
-from cdc_assets.model.progress import Lack
 from cdc_assets.model.schema_changes import RenameColumn
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.table_history import Dropped, History
@@ -78,8 +77,7 @@ def _without_ddl(listing: Listing, history: History, options: TopicOptions) -> I
 def _empty_in_snapshot(history: History, options: TopicOptions) -> Iterator[Finding]:
     """Find tables that are complete because a snapshot has no row of them, though it may have left them out."""
     for table in () if options.snapshots.is_listed else live(history):
-        filling = table.events[0].file.filling
-        if filling.lack is Lack.CREATED and filling.through is not None and table.gap is None:
+        if table.events[0].file.filling.is_empty_snapshot and table.gap is None:
             yield warning(
                 "empty-in-snapshot",
                 "the connector's snapshot has the CREATE TABLE of these tables, and no row: they were empty then, or "

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cdc_assets.model.progress import Lack
 from cdc_assets.model.schema_changes import (
     AddColumn,
     ContinueColumn,
@@ -117,10 +116,7 @@ def _words(step: Step) -> tuple[str, str, str, str]:
             shape = f"{name}: {counted(len(schema.stored), 'column')}, {key}"
             dumped = f", as it was at {base.at} by {base.uri}" if base is not None and begun is None else ""
             late = f", with what changes after {begun}" if begun is not None else ""
-            expired = gap is not None and gap.filling.lack is Lack.EXPIRED
-            since = gap.since if gap is not None and begun is None else begun
-            without = "some of its first messages" if expired else f"its rows from before {since}"
-            lacks = f", incomplete: without {without}" if gap is not None and not dumped else ""
+            lacks = f", incomplete: without {gap.without(begun)}" if gap is not None and not dumped else ""
             return "create", shape + late + lacks + dumped, METADATA_ONLY, "drop it"
         case ChangeTable(_, _, changes):
             rewrite = any(_rewrites(change) for change in changes)
