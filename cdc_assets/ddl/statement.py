@@ -363,14 +363,24 @@ def table_by_text(sql: str, table: TableId | None) -> TableId | None:
 def tables_by_text(sql: str, schema: str) -> list[TableId]:
     """Return the tables that a statement makes, changes or drops, after it; `schema` completes names without one.
 
-    [] for a text that cannot be read, and for what concerns no table: databases, views, sequences, rows, routines.
+    Of a text that cannot be read it is the one named at its beginning. [] for what concerns no table: databases, views,
+    sequences, rows, routines.
     """
     try:
         at = Cursor(tokens(sql))
         named = [] if at.sees("DROP", "VIEW") else _tables_named(at, sql)
     except Unreadable:
-        return []
+        head = _BEGINNING.match(sql)
+        named = [TableId(*Cursor(tokens(head["name"])).qualified())] if head is not None else []
     return [TableId(table.schema or schema, table.table) for table in named]
+
+
+_NAME = r"(?:`(?:[^`]|``)+`|[\w$]+)"
+_BEGINNING = re.compile(
+    rf"(?is)(?:\s|/\*.*?\*/|--\s[^\n]*\n|#[^\n]*\n)*(?:ALTER|CREATE|DROP|TRUNCATE|RENAME)\s+(?:\w+\s+){{0,2}}?TABLES?\s+"
+    rf"(?:IF\s+(?:NOT\s+)?EXISTS\s+)?(?P<name>{_NAME}(?:\s*\.\s*{_NAME})?)"
+)
+"""The beginning of a DDL of a table, whatever follows its name."""
 
 
 def _tables_named(at: Cursor, sql: str) -> list[TableId]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.operations.release import release
 from cdc_assets.settings.sections import TableSettings
@@ -335,11 +336,30 @@ def test_a_drop_whose_message_names_no_table_is_of_those_in_its_text(text: str, 
 
 
 @pytest.mark.parametrize(
-    "text", ["ALTER TABLE `t` FROBNICATE", "ALTER TABLE `t` ADD `w` FROB", "ALTER TABLE `t` IMPORT TABLESPACE"]
+    "text",
+    [
+        "ALTER TABLE `t` FROBNICATE",
+        "ALTER TABLE `t` ADD `w` FROB",
+        "ALTER TABLE `t` IMPORT TABLESPACE",
+        "ALTER TABLE `t` ADD `w` INT /* to be",
+        "/* it's */ alter online table if exists shop . t COMMENT 'no end",
+        'TRUNCATE TABLE `t` "',
+        "DROP TABLE IF EXISTS t, 'x",
+    ],
 )
 def test_a_ddl_that_nobody_can_read_holds_the_table_that_it_names(text: str) -> None:
     (reason,) = after(text, table="").reasons()
     assert text in reason
+
+
+@pytest.mark.parametrize("name", ['t"1', '"', "t\\n", 'a"."b', "x.y", "ü"])
+def test_names_of_tables_are_read_as_the_connector_quotes_them(name: str) -> None:
+    connector = BinlogConnector()
+    quoted = name.replace('"', '""')
+    connector.ddl(100, f"CREATE TABLE `{name}` (`id` INT PRIMARY KEY, `v` VARCHAR(9))", "CREATE", quoted)
+    connector.send(FIRST._replace(table=name))
+    assert connector.reasons() == []
+    assert connector.feed.lake.read(TableId("shop", name)).column("v").to_pylist() == ["a"]
 
 
 @pytest.mark.parametrize("table", ["t", ""])

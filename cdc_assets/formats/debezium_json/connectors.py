@@ -309,10 +309,13 @@ def _schema_changes(
     return classified(lines)
 
 
+_QUOTED = re.compile(r'"((?:[^"]|"")*)"')
+
+
 def _changed(changes: Sequence[Mapping[str, str]]) -> TableId | None:
     """Return the table that a schema change is of, None for none and for several."""
     ids = [change["id"] for change in changes if change["type"] != "DROP" or change["id"]]
-    names = json_value(f"[{ids[0]}]".replace('"."', '","')) if len(ids) == 1 else []
+    names = [name.replace('""', '"') for name in _QUOTED.findall(ids[0])] if len(ids) == 1 else []
     return TableId(names[-2], names[-1]) if len(names) > 1 else None
 
 
