@@ -297,7 +297,7 @@ class _Tick:
         with self.source.pipeline(s3) as pipeline:
             listing, plan = pipeline.planner.plan()
             reported = {s.life: s.reason for s in pipeline.ledger.states().get(name, ()) if s.state is State.HELD}
-            dues = due(plan, repr(self.source.changefeed.quarantine), reported)
+            dues = due(plan, reported)
             if not dues and not underway.runs:
                 pipeline.record_status("sensor", (listing, plan))
         tick = replace(self, cursor=replace(self.cursor, attempts=self._in_vain(plan, dues)))

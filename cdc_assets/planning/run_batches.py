@@ -105,11 +105,11 @@ def steps_of(planned: Plan, lives: Collection[Life]) -> list[Step]:
     return steps
 
 
-def due(planned: Plan, salt: str = "", reported: Mapping[str, str] | None = None) -> tuple[Due, ...]:
+def due(planned: Plan, reported: Mapping[str, str] | None = None) -> tuple[Due, ...]:
     """Return the tables that have steps before any hold, in the order of the plan.
 
-    `salt` names settings whose change makes a retry worthwhile. `reported` are the holds that were already reported,
-    the reason by the text of the life: a hold that is not reported yet is due too, once.
+    `reported` are the holds that were already reported, the reason by the text of the life: a hold that is not reported
+    yet is due too, once.
     """
     reported = reported or {}
     first: dict[Life, Step] = {}
@@ -126,7 +126,7 @@ def due(planned: Plan, salt: str = "", reported: Mapping[str, str] | None = None
     return tuple(
         Due(
             tuple(lives),
-            _mark([first[life] for life in lives], salt),
+            _mark([first[life] for life in lives]),
             min(_since(first[life]) for life in lives),
             sum(bytes_of.get(life, 0) for life in lives),
         )
@@ -138,10 +138,13 @@ def _since(step: Step) -> Tso:
     return step.lo if isinstance(step, ApplyRows) else step.at
 
 
-def _mark(steps: Iterable[Step], salt: str) -> str:
+def _mark(steps: Iterable[Step]) -> str:
     """Return six characters that change when one of the tables moves or its next step changes."""
-    parts = sorted((str(s.life), type(s).__name__, _since(s), s.ddl if isinstance(s, ApplyRows) else 0) for s in steps)
-    digest = hashlib.blake2b(repr((salt, parts)).encode(), digest_size=4).digest()
+    parts = sorted(
+        (str(s.life), type(s).__name__, _since(s), *((s.ddl, s.sets_aside) if isinstance(s, ApplyRows) else ()))
+        for s in steps
+    )
+    digest = hashlib.blake2b(repr(parts).encode(), digest_size=4).digest()
     return base64.urlsafe_b64encode(digest)[:MARK_SIGNS].decode()
 
 
