@@ -332,7 +332,7 @@ def status(
     elif warnings_only:
         show_status(None, (), warnings)
     else:
-        show_status(None if landing_only else rows, landings, warnings, lag=lag)
+        show_status(None if landing_only or not rows else rows, landings, warnings, lag=lag)
         if not landing_only and any((cuts := lake_cuts(lake)).values()):
             click.echo("")
             show_cuts(cuts, as_json)

@@ -162,6 +162,7 @@ def extract(as_json: bool, debug: bool, request: ChangesRequest, out_option: tup
 
     TABLE is a present name or an identity. Nothing of the lake or the feed is changed; no Spark is started.
     """
+    from cdc_assets.io.storage_uri import display
     from cdc_assets.operations.change_files import extract_range
 
     with opened("An extract concerns", given) as pipeline:
@@ -178,7 +179,7 @@ def extract(as_json: bool, debug: bool, request: ChangesRequest, out_option: tup
             click.echo(f"not in it: changes through {extraction.forgotten_through} of keys that were forgotten")
         for reason in extraction.lacks:
             click.echo(f"changes may be missing: {reason}", err=True)
-        click.echo(f"written: changes.{request.format}, extract.json")
+        click.echo(f"written to {display(request.out)}: changes.{request.format}, extract.json")
     return DONE
 
 

@@ -70,7 +70,7 @@ def query(
     else:
         cells = [["NULL" if value is None else plain_text(value) for value in row.values()] for row in rows]
         show_grid(result.rows.column_names, cells)
-        click.echo(f"{counted(len(rows), 'row')}{' of more; --limit shows as many as you say' if result.more else ''}")
+        click.echo(f"{counted(len(rows), 'row')}{', and there are more: --limit NUMBER' if result.more else ''}")
     for line in _reservations(lake, result.tables):
         click.echo(line, err=True)
     return DONE
