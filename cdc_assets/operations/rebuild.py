@@ -364,7 +364,8 @@ def _renames(applied: Mapping[Life, AppliedState]) -> dict[Life, Tso | None]:
 def _loss(pipeline: Pipeline, chosen: _Choice, life: Life) -> str:
     """Return what a rebuild of a table changes that cannot be undone, "" for nothing."""
     losses = []
-    if life in chosen.applied and (through := chosen.applied[life].forgotten) >= 0:
+    family = [state for other, state in chosen.applied.items() if other.source == life.source]
+    if life in chosen.applied and (through := max(state.forgotten for state in family)) >= 0:
         losses.append(
             f"rows of keys that were forgotten, through {through}, come back, as far as the input has them and no "
             "decision keeps them out. Forget them again afterwards."

@@ -97,7 +97,8 @@ def with_kinds(
             joined = _joined(table, rules, twin.life, there, beginnings.renames)
             if joined is not None and (there is not None or late.get(twin.life, -1) < joined):
                 twin = _begun_by_rename(twin, joined)
-                if there is None and (begun := _begun_state(twin, is_cut=twin.life in begins)) is not None:
+                is_cut = twin.life in begins or (state is not None and not state.is_whole)
+                if there is None and (begun := _begun_state(twin, is_cut=is_cut)) is not None:
                     begins[twin.life], late[twin.life] = begun, begun.progress.tso
             if _is_based_otherwise(own, there):
                 holds.append(_without_history(twin))
@@ -185,7 +186,7 @@ def _begun_state(table: TableHistory, *, is_cut: bool) -> AppliedState | None:
     """Return the state in which a history table begins right below its RENAME, None for one that is built through it.
 
     A table of states needs the rows of then, so it is built from its source's first rows on, unless the input is `cut`
-    before the RENAME, or the table had no key there.
+    before the RENAME or has rows that the mirror is without, or the table had no key there.
     """
     assert table.begins is not None
     before = [event for event in table.events if event.at < table.begins]

@@ -22,13 +22,14 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.cuts import make_cut
 from cdc_assets.operations.extract import extract
+from cdc_assets.operations.forget import forget
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.exactness import deficits_at
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.generated import how_many
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
-from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.memory_lake import MemoryForgetting, MemoryLake
 from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
 
 Change = tuple[Tso, str, int, str]
@@ -155,7 +156,7 @@ class Applied:
         self.rules = RULES if rules is None else rules
 
     def pipeline(self) -> Pipeline:
-        given = self.source.settings(history=self.rules)
+        given = self.source.settings(history=self.rules, privacy_key={"env": "SEAL_KEY"})
         return Pipeline(given, given.open_source(), self.lake, self.ledger)
 
     def apply(self, steps: int | None = None) -> list[str]:
@@ -193,6 +194,11 @@ def begun(applied: Applied, life: Life) -> tuple[str, ...]:
     findings = applied.pipeline().apply("test").findings
     name = str(applied.lake.tables[life].name)
     return tuple(finding.detail for finding in findings if (finding.rule, finding.table) == ("history-since", name))
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEAL_KEY", "a key of the tests")
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["step by step", "at once"])
@@ -254,6 +260,28 @@ def test_where_the_input_from_before_the_rename_is_gone_both_begin_there_and_say
     assert begun(applied, states) == (f"from {at}",)
     (lacking,) = deficits_at(applied.lake, applied.pipeline().planner.plan()[1], states, source.at)
     assert lacking.reason == f"its states begin at {at - 1}: rows that did not change since then are missing"
+
+
+@pytest.mark.parametrize("is_kept_out", [True, False])
+def test_no_row_that_was_forgotten_comes_back_by_a_rename(tmp_path: Path, is_kept_out: bool) -> None:
+    source = Source(tmp_path, "x")
+    applied = Applied(source)
+    source.write("x", 1)
+    source.published()
+    assert applied.apply() == []
+    until = source.at if is_kept_out else None
+    assert forget(applied.pipeline(), MemoryForgetting(applied.lake), "s.x", [["0"]], "run", until=until).complete
+    source.rename("x", "a")
+    source.write("a", 2)
+    source.published()
+    assert applied.apply() == []
+    life = source.tables["a"].life
+    states = applied.rows(Life(life.born_as, life.version, "scd2"))
+    assert [row[0] for row in states] == ([1, 2] if is_kept_out else [2])
+    assert [row[2] for row in applied.rows(Life(life.born_as, life.version, "log"))] == [2]
+    losses = list[str]()
+    rebuild(applied.pipeline(), MemoryRebuilds(applied.lake), ["s.a__scd2"], consent=losses.append)
+    assert ["come back" in text for text in losses] == ([] if is_kept_out else [True])
 
 
 def test_a_rule_that_is_set_later_begins_where_the_table_got_the_name(tmp_path: Path) -> None:
