@@ -41,7 +41,10 @@ class AlterDatabase:
 
 @dataclass(frozen=True, slots=True)
 class CreateTableStatement:
-    """`like` is the table whose definition is copied, its schema always given."""
+    """`like` is the table whose definition is copied.
+
+    Its schema is "" where the text gives that of the new table alone: it is of the session's database, in no file.
+    """
 
     like: TableId | None = None
 
@@ -309,14 +312,14 @@ def database_of(sql: str) -> tuple[str, str]:
 
 
 def _created(at: Cursor, file: SchemaFile) -> Statement:
-    create_head(at)
+    database, _ = create_head(at)
     inside = Cursor(at.parts[at.at + 1 : at.at + 2]) if at.sees("(") else at
     if not inside.sees("LIKE"):
         return CreateTableStatement()
     at.accept("(")
     at.expect("LIKE")
     schema, name = at.qualified()
-    return CreateTableStatement(TableId(schema or file.table.schema, name))
+    return CreateTableStatement(TableId(schema or ("" if database else file.table.schema), name))
 
 
 _PARTS = "COLUMN|INDEX|KEY|CONSTRAINT"

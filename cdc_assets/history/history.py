@@ -44,7 +44,7 @@ from cdc_assets.model.gaps import MissedMessages
 from cdc_assets.model.progress import AppliedState, Base, Life, MissingRows
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import Import, SchemaFile
-from cdc_assets.model.table_history import Changed, Held, History
+from cdc_assets.model.table_history import Changed, Held, History, TableHistory
 from cdc_assets.model.tso import FOREVER, Tso
 
 
@@ -246,10 +246,20 @@ class _Player:
             return
         if holder is not None:
             self.lives.drop(file.table, file)
-        model = None
-        if like is not None:
-            model = self.lives.holder(like if like.schema else TableId(file.table.schema, like.table))
+        model = None if like is None else self._copied(like)
         self.lives.begin(file, self.rules.kinds(file), like=None if model is None else bare(model.schema))
+
+    def _copied(self, like: TableId) -> TableHistory | None:
+        """Return the table that a CREATE TABLE … LIKE names; None for tables of several databases that differ."""
+        if like.schema:
+            return self.lives.holder(like)
+        tables = [
+            self.lives.tables[life]
+            for name, life in self.lives.holders.items()
+            if name.folded.table == like.folded.table
+        ]
+        same = tables and all(ddl.same_definition(tables[0].schema, other.schema) for other in tables[1:])
+        return tables[0] if same else None
 
     def _recover(self, file: SchemaFile, statement: ddl.Recover) -> None:
         lives, kinds = self.lives, self.rules.kinds(file)

@@ -68,6 +68,7 @@ def test_a_ddl_concerns_the_table_that_its_text_names_with_a_database(query: str
         ("CREATE TABLE `t` (`a` INT)", 60, ddl.CreateTableStatement()),
         ("CREATE TABLE IF NOT EXISTS `t` LIKE `a`", 3, ddl.CreateTableStatement(TableId("s", "a"))),
         ("CREATE TABLE `t` (LIKE `o`.`a`)", 3, ddl.CreateTableStatement(TableId("o", "a"))),
+        ("CREATE TABLE `s`.`t` LIKE `a`", 3, ddl.CreateTableStatement(TableId("", "a"))),
         ("DROP TABLE `s`.`t`", 4, ddl.DropTableStatement()),
         ("TRUNCATE TABLE `t`", 11, ddl.Truncate()),
         ("RENAME TABLE `o` TO `t`", 14, ddl.Rename(TableId("", "o"))),

@@ -231,6 +231,36 @@ def test_a_rename_out_of_a_database_that_it_does_not_name_holds_all_tables_of_th
     assert tables(feed) == {f"{stays}.b": [(1, first[stays])], f"{into}.{name}": [(1, first[moves]), (2, 20)]}
 
 
+@pytest.mark.parametrize(
+    ("text", "other", "columns"),
+    [
+        ("CREATE TABLE e.u LIKE a", None, ["n", "v"]),
+        ("CREATE TABLE e.u (LIKE a)", "(n INT PRIMARY KEY, v INT)", ["n", "v"]),
+        ("CREATE TABLE e.u LIKE d.a", "(n INT PRIMARY KEY, w INT)", ["n", "v"]),
+        ("CREATE TABLE u LIKE a", "(n INT PRIMARY KEY, w INT)", ["n", "w"]),
+        ("CREATE TABLE e.u LIKE a", "(n INT PRIMARY KEY, w INT)", []),
+        ("CREATE TABLE e.u LIKE a", "(n INT, v INT PRIMARY KEY)", []),
+    ],
+)
+def test_a_copy_that_names_the_database_of_its_own_alone_is_of_the_only_table_of_the_name(
+    text: str, other: str | None, columns: list[str]
+) -> None:
+    log = MemoryLog([])
+    feed = TopicFeed.of(log, sink_uri="kafka://127.0.0.1:9092/px?protocol=debezium-json", name="c")
+    send(log, [ddl(1, "CREATE TABLE a (n INT PRIMARY KEY, v INT)", "a", ["a"]), row(2, "a", "c", 1, 10)])
+    if other:
+        send(log, [of_schema("e", ddl(3, f"CREATE TABLE a {other}", "a", ["a"]))])
+    send(log, [of_schema("e", ddl(4, text, "u", ["u"])), of_schema("e", row(5, "u", "c", 1, 10))])
+    outcome = feed.apply()
+    held = {str(table.name): table.reason for table in outcome.tables if table.reason}
+    if not columns:
+        assert "the table that it is LIKE is not known" in held["e.u"]
+    elif columns == ["n", "v"]:
+        assert held == {}
+    copies = [name for name in feed.lake.names() if str(name) == "e.u"]
+    assert [feed.lake.read(name).column_names[:2] for name in copies] == ([columns] if columns else [])
+
+
 def test_a_name_in_between_is_no_table_of_another_database() -> None:
     messages = [
         of_schema("e", ddl(1, "CREATE TABLE tmp (n INT PRIMARY KEY, v INT)", "tmp", ["tmp"])),
