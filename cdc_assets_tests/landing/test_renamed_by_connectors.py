@@ -261,6 +261,29 @@ def test_a_copy_that_names_the_database_of_its_own_alone_is_of_the_only_table_of
     assert [feed.lake.read(name).column_names[:2] for name in copies] == ([columns] if columns else [])
 
 
+@pytest.mark.parametrize(
+    ("lists", "names"),
+    [
+        ("connector.class=MySqlConnector", {"d.a", "e.u"}),
+        ("table.include.list=d.a,e.u", {"d.a", "e.u"}),
+        ("table.include.list=e.u", {"e.u"}),
+        ("connector.class=MySqlConnector&database.include.list=e", {"e.u"}),
+        ("connector.class=MySqlConnector&table.exclude.list=d[.].*", {"e.u"}),
+        ("", {"e.u"}),
+    ],
+)
+def test_a_database_without_rows_has_tables_where_the_lists_of_the_connector_have_it(
+    lists: str, names: set[str]
+) -> None:
+    log, made = MemoryLog([]), "CREATE TABLE {} (n INT PRIMARY KEY, v INT)"
+    feed = TopicFeed.of(log, sink_uri=f"kafka://127.0.0.1:9092/px?protocol=debezium-json&{lists}", name="c")
+    send(log, [ddl(1, made.format("a"), "a", ["a"])])
+    send(log, [of_schema("mysql", ddl(2, made.format("rds_heartbeat2"), "rds_heartbeat2", ["rds_heartbeat2"]))])
+    send(log, [of_schema("e", ddl(3, made.format("u"), "u", ["u"])), of_schema("e", row(4, "u", "c", 1, 10))])
+    assert feed.apply().complete
+    assert {str(name) for name in feed.lake.names()} == names
+
+
 def test_a_name_in_between_is_no_table_of_another_database() -> None:
     messages = [
         of_schema("e", ddl(1, "CREATE TABLE tmp (n INT PRIMARY KEY, v INT)", "tmp", ["tmp"])),

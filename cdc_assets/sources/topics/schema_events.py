@@ -29,15 +29,29 @@ _NAMELESS = ("",)
 """The key of a table whose rows have neither names nor types."""
 
 
+_OF_SERVER = ("mysql", "sys", "information_schema", "performance_schema")
+"""Databases of the server itself, which a connector leaves out."""
+
+
+def _is_listed(table: TableId, snapshots: SnapshotOptions) -> bool:
+    """Return whether a connector, all of whose lists are known, captures a table."""
+    return snapshots.is_listed and table.schema not in _OF_SERVER and snapshots.changes.captures(table) is True
+
+
 def landed_schema_files(
     landed: Landed, options: MessageOptions, older: OlderTables, snapshots: SnapshotOptions
 ) -> list[SchemaFile]:
     """Return the schemas in all that was landed, by version, each under the name of its message."""
     statements = [event for event in landed.events if event.kind is EventKind.DDL]
     if options.in_source_order:
-        # A connector sends the DDL of databases that it does not capture, of which it never sends rows.
+        # A connector sends the DDL of databases that it does not capture, of which it never sends rows. That one
+        # without rows is captured is known from the connector's lists alone.
         captured = {table.schema for table in landed.began}
-        statements = [event for event in statements if event.table is None or event.table.schema in captured]
+        statements = [
+            event
+            for event in statements
+            if event.table is None or event.table.schema in captured or _is_listed(event.table, snapshots)
+        ]
     events = [DdlEvent(event.position, event.table, event.query, event.type, event.commit_ts) for event in statements]
     begins = [event.version for event in events] + list(landed.began.values())
     if not begins:
