@@ -291,8 +291,9 @@ def _serve(directory: str, port: int, file: Path | None) -> int:
     settings = load(file)
     ready_jars(settings.needed_lake().extras)
     click.echo(f"Dagster starts at http://127.0.0.1:{port}, its runs and partitions in {home} (Ctrl-C ends it)")
-    from cdc_assets.defs.development import add_first_partitions, dagster_dev, prepare_home
+    from cdc_assets.defs.development import add_first_partitions, dagster_dev, prepare_home, refuse_taken
 
+    refuse_taken(port)
     add_first_partitions(settings, prepare_home(home), partial(click.echo, err=True))
     with dagster_dev(settings, environment, port) as process:
         return process.wait()

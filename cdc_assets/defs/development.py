@@ -22,7 +22,7 @@ import dagster as dg
 
 from cdc_assets.defs.instance import stop_group
 from cdc_assets.defs.keys import add_keys, new_keys
-from cdc_assets.errors import CdcError
+from cdc_assets.errors import BadSettings, CdcError
 from cdc_assets.operations.opening import begun, open_planner
 from cdc_assets.operations.status import known_tables
 from cdc_assets.settings.config import Settings
@@ -72,6 +72,15 @@ def dagster_dev(settings: Settings, environment: Mapping[str, str], port: int) -
     finally:
         ended.set()
         stop_group(process, 15 if _answers(port) else 0)
+
+
+def refuse_taken(port: int) -> None:
+    """Raise BadSettings for a port that a server of this machine has: Dagster says so after half a minute."""
+    if _answers(port):
+        raise BadSettings(
+            f"another program listens at port {port} of this machine, perhaps another `cdc-assets ui`. End it, or give "
+            "another port with --port."
+        )
 
 
 def _answers(port: int) -> bool:

@@ -17,8 +17,8 @@ import dagster as dg
 import pytest
 
 from cdc_assets.defs import development
-from cdc_assets.defs.development import add_first_partitions, prepare_home
-from cdc_assets.errors import CdcError
+from cdc_assets.defs.development import add_first_partitions, prepare_home, refuse_taken
+from cdc_assets.errors import BadSettings, CdcError
 from cdc_assets.settings.config import Settings
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
@@ -106,6 +106,12 @@ def test_a_webserver_that_is_not_there_yet_is_asked_later(tmp_path: Path) -> Non
     with webserver() as (port, _):
         pass
     assert development.reload_definitions(port) is False
+
+
+def test_a_port_that_is_taken_is_refused_before_anything_starts() -> None:
+    with webserver() as (port, _), pytest.raises(BadSettings, match=f"listens at port {port} .* --port"):
+        refuse_taken(port)
+    refuse_taken(port)
 
 
 _LOADING = """\
