@@ -151,12 +151,12 @@ class Source(LittleFeed):
 class Applied:
     """A lake that a source's feed is applied to."""
 
-    def __init__(self, source: Source, rules: dict[str, Any] | None = None) -> None:
-        self.source, self.lake, self.ledger = source, MemoryLake(), Ledger("sqlite://")
+    def __init__(self, source: Source, rules: dict[str, Any] | None = None, **given: Any) -> None:
+        self.source, self.lake, self.ledger, self.given = source, MemoryLake(), Ledger("sqlite://"), given
         self.rules = RULES if rules is None else rules
 
     def pipeline(self) -> Pipeline:
-        given = self.source.settings(history=self.rules, privacy_key={"env": "SEAL_KEY"})
+        given = self.source.settings(history=self.rules, **self.given)
         return Pipeline(given, given.open_source(), self.lake, self.ledger)
 
     def apply(self, steps: int | None = None) -> list[str]:
@@ -194,11 +194,6 @@ def begun(applied: Applied, life: Life) -> tuple[str, ...]:
     findings = applied.pipeline().apply("test").findings
     name = str(applied.lake.tables[life].name)
     return tuple(finding.detail for finding in findings if (finding.rule, finding.table) == ("history-since", name))
-
-
-@pytest.fixture(autouse=True)
-def _key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SEAL_KEY", "a key of the tests")
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["step by step", "at once"])
@@ -263,9 +258,12 @@ def test_where_the_input_from_before_the_rename_is_gone_both_begin_there_and_say
 
 
 @pytest.mark.parametrize("is_kept_out", [True, False])
-def test_no_row_that_was_forgotten_comes_back_by_a_rename(tmp_path: Path, is_kept_out: bool) -> None:
+def test_no_row_that_was_forgotten_comes_back_by_a_rename(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_kept_out: bool
+) -> None:
+    monkeypatch.setenv("SEAL_KEY", "a key of the tests")
     source = Source(tmp_path, "x")
-    applied = Applied(source)
+    applied = Applied(source, privacy_key={"env": "SEAL_KEY"})
     source.write("x", 1)
     source.published()
     assert applied.apply() == []
