@@ -145,7 +145,9 @@ class TableCommentSpec:
 
 @dataclass(frozen=True, slots=True)
 class VersioningSpec:
-    """ADD SYSTEM VERSIONING: from here on MariaDB keeps former versions of the rows."""
+    """ADD or DROP SYSTEM VERSIONING: whether MariaDB keeps former versions of the rows from here on."""
+
+    kept: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +262,7 @@ def _column_spec(at: Cursor) -> list[Spec] | None:
     if at.accept("ADD"):
         explicit = at.accept("COLUMN")
         if not explicit and at.accept("SYSTEM", "VERSIONING"):
-            return [VersioningSpec()]
+            return [VersioningSpec(True)]
         if not explicit and at.accept("PERIOD", "FOR"):
             return [NeutralSpec()]
         if not explicit and is_index(at):
@@ -310,7 +312,9 @@ def _dropped_column(at: Cursor) -> list[Spec] | None:
         at.at = start
         return None
     exists = at.accept("IF", "EXISTS")
-    if not explicit and (at.accept("SYSTEM", "VERSIONING") or at.accept("PERIOD", "FOR")):
+    if not explicit and at.accept("SYSTEM", "VERSIONING"):
+        return [VersioningSpec(False)]
+    if not explicit and at.accept("PERIOD", "FOR"):
         return [NeutralSpec()]
     return [DropColumnSpec(at.column(), exists)]
 

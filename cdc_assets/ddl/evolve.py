@@ -81,7 +81,7 @@ def evolve(
     if isinstance(kind, Unknown):
         raise held(file, kind.reason)
     text = read_text(before, file, kind)
-    if any(isinstance(spec, VersioningSpec) for spec in text.specs):
+    if any(isinstance(spec, VersioningSpec) and spec.kept for spec in text.specs):
         refuse_past_rows(file, text.added.values())
         raise held(
             file,
@@ -465,7 +465,8 @@ def schema_after(
     same_primary = [index for index in before.indexes if index.primary] == [index for index in indexes if index.primary]
     clustered = before.clustered if same_primary else None
     schema = TableSchema(tuple(columns), (), indexes, parts, collation, comment, clustered)
-    return replace(schema, key=_key(before, schema, moved))
+    hides_past_rows = before.hides_past_rows and not any(isinstance(spec, VersioningSpec) for spec in text.specs)
+    return replace(schema, key=_key(before, schema, moved), hides_past_rows=hides_past_rows)
 
 
 def refuse_computed(file: SchemaFile, schema: TableSchema, text: Text, pairs: Pairs) -> None:

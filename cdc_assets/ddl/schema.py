@@ -91,8 +91,6 @@ def create(
             f"The text of CREATE TABLE cannot be read ({problem}), so virtual columns and unique keys are not known",
         ) from problem
     _compare(file, text)
-    if text.versioned:
-        refuse_past_rows(file, text.columns)
     return _keyed(_merge(file.columns, text, database_collation, timezone))
 
 
@@ -101,10 +99,6 @@ def _by_text(
 ) -> TableSchema:
     try:
         schema = created(file.query, like=like, database_collation=database_collation, timezone=timezone)
-        at = Cursor(tokens(file.query))
-        create_head(at)
-        if at.sees("(") and not at.sees("(", "LIKE") and (text := _table_text(file.query)).versioned:
-            refuse_past_rows(file, text.columns)
         return replace(schema, columns=of_server(schema.columns, file.server))
     except Unreadable as problem:
         raise held(
@@ -167,7 +161,7 @@ def _table_text(query: str) -> TableBody:
 
 def refuse_past_rows(file: SchemaFile, defined: Iterable[ColumnText]) -> None:
     """Raise TableHeld for a table with system versioning unless one of its columns says until when a row is there."""
-    if any(text.expression == ROW_END for text in defined):
+    if _shows_past_rows(defined):
         return
     raise held(
         file,
@@ -176,9 +170,8 @@ def refuse_past_rows(file: SchemaFile, defined: Iterable[ColumnText]) -> None:
         f'leave the table out: tables: {{exclude: ["{file.table}"]}} in the settings',
         "let columns of its own say since and until when a row is there: at the source ALTER TABLE … DROP SYSTEM "
         "VERSIONING, then ALTER TABLE … ADD COLUMN s TIMESTAMP(6) GENERATED ALWAYS AS ROW START, ADD COLUMN e "
-        "TIMESTAMP(6) GENERATED ALWAYS AS ROW END, ADD PERIOD FOR SYSTEM_TIME(s, e), ADD SYSTEM VERSIONING; release an "
-        "ALTER that is held here with --skip, a CREATE with --apply and its text without WITH SYSTEM VERSIONING, and "
-        "the later ALTER with --rebuild; let an incremental snapshot bring the rows",
+        "TIMESTAMP(6) GENERATED ALWAYS AS ROW END, ADD PERIOD FOR SYSTEM_TIME(s, e), ADD SYSTEM VERSIONING; release "
+        "the first ALTER with --skip and the later one with --rebuild; let an incremental snapshot bring the rows",
     )
 
 
@@ -248,7 +241,13 @@ def _merge(
         for column in listed
     )
     indexes = primary_first(text.indexes, columns)
-    return TableSchema(columns, (), indexes, text.partitioning, collation, text.comment, text.clustered)
+    schema = TableSchema(columns, (), indexes, text.partitioning, collation, text.comment, text.clustered)
+    return replace(schema, hides_past_rows=text.versioned and not _shows_past_rows(text.columns))
+
+
+def _shows_past_rows(defined: Iterable[ColumnText]) -> bool:
+    """Return whether one of the columns says until when a row was there."""
+    return any(text.expression == ROW_END for text in defined)
 
 
 def _collation_of(text: TableBody, database_collation: str | None) -> str:

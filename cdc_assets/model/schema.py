@@ -189,6 +189,7 @@ class TableSchema:
     `key` names the columns that identify a row; () means that none is known and the table is a multiset. `clustered`
     says whether TiDB stores rows by their primary key, None where no text has it. `private` says that columns of the
     table are to be masked, if it is known to have them or not: what cannot be decoded may have their values.
+    `hides_past_rows` says that MariaDB keeps former versions of its rows, and shows by no column which rows these are.
     """
 
     columns: tuple[Column, ...]
@@ -199,6 +200,7 @@ class TableSchema:
     comment: str = field(default="", compare=False)
     clustered: bool | None = field(default=None, compare=False)
     private: bool = field(default=False, compare=False)
+    hides_past_rows: bool = field(default=False, compare=False)
 
     def column(self, name: str) -> Column:
         """Return the column of that name; raises KeyError."""

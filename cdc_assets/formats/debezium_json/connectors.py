@@ -38,7 +38,7 @@ from cdc_assets.formats.debezium_json.columns import (
 from cdc_assets.formats.debezium_json.envelope import Envelope, SchemaBlock, envelopes, envelopes_among
 from cdc_assets.formats.debezium_json.message_keys import NO_JSON_KEY, ROUTED, MessageKeys
 from cdc_assets.formats.debezium_json.positions import SourcePositions, source_positions
-from cdc_assets.formats.debezium_json.system_versioning import row_end, without_past_rows
+from cdc_assets.formats.debezium_json.system_versioning import PAST_ROWS, row_end, without_past_rows
 from cdc_assets.formats.json_records import json_value, print_json
 from cdc_assets.formats.messages import (
     SNAPSHOT_DDL,
@@ -501,6 +501,7 @@ def _changes(
         if not len(rows.records):
             return
     op = rows.column("op")
+    rows.records.require(not schema.hides_past_rows or ~op.are_among(CellKind.TEXT, ("u", "d")), PAST_ROWS)
     deletes = op.equal("d")
     if deletes.any():
         yield from _deletes(rows.among(deletes), connector, keys, schema, settings)

@@ -1,4 +1,4 @@
-"""Tables of MariaDB with system versioning whose columns ROW START and ROW END are visible: their rows of now."""
+"""Tables of MariaDB with system versioning: their rows of now, where columns ROW START and ROW END are visible."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ from cdc_assets.model.schema import ROW_END, Column, TableSchema
 
 _NOW = r"^(2038-01-19 03:14:07|2106-02-07 06:28:15|18446744073709551615$)"
 """What ROW END has of a row that is there: the last moment of TIMESTAMP, or no transaction."""
+
+PAST_ROWS = (
+    "MariaDB keeps former versions of the table's rows, in columns that no event shows: it sends a DELETE as an update "
+    "and former versions as inserts, which cannot be told from others. Leave the table out by the setting tables, or "
+    "let it have visible columns ROW START and ROW END at the source and bring it by a new snapshot"
+)
 
 
 def row_end(schema: TableSchema) -> Column | None:
