@@ -27,8 +27,14 @@ from cdc_assets.errors import (
     RebuildRefused,
     TableMoved,
 )
+from cdc_assets.features.cuts.operations import CutRefused, make_cut, remove_cut
+from cdc_assets.features.cuts.pipeline import cuts_of
+from cdc_assets.features.forgetting.lake import LakeForgetting
+from cdc_assets.features.forgetting.operations import forget
+from cdc_assets.features.forgetting.operations_keep_out import let_in
+from cdc_assets.features.quarantine.operations import replay
+from cdc_assets.features.verification.operations import VerifyOptions, verify
 from cdc_assets.lake import Lake
-from cdc_assets.lake.forget import LakeForgetting
 from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.landing.files import LandingStore
 from cdc_assets.landing.iceberg import LandingTable
@@ -38,19 +44,13 @@ from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import FOREVER, Tso
-from cdc_assets.operations.cuts import CutRefused, make_cut, remove_cut
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.extract import extract
-from cdc_assets.operations.forget import forget
-from cdc_assets.operations.keep_out import let_in
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
 from cdc_assets.operations.purge import purge
 from cdc_assets.operations.rebuild import rebuild
-from cdc_assets.operations.replay import replay
 from cdc_assets.operations.status import unfinished_forgets
-from cdc_assets.operations.verify import VerifyOptions, verify
-from cdc_assets.pipeline.cuts import cuts_of
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import connect_dump
@@ -70,14 +70,14 @@ from cdc_assets_tests.schema_documents import document, write_schema
 __all__ = ["FORGET_SEAMS", "LakeOrders", "MemoryOrders"]
 
 FORGET_SEAMS = (
-    "cdc_assets.lake.forget:LakeForgetting.forget",
-    "cdc_assets.operations.forget:remove_cut",
-    "cdc_assets.lake.forget:copy_without",
-    "cdc_assets.lake.forget:expire",
-    "cdc_assets.lake.forget:_sweep",
-    "cdc_assets.lake.forget:LakeForgetting.forget_stages",
-    "cdc_assets.lake.forget:LakeForgetting.forget_records",
-    "cdc_assets.lake.forget:LakeForgetting.search",
+    "cdc_assets.features.forgetting.lake:LakeForgetting.forget",
+    "cdc_assets.features.forgetting.operations:remove_cut",
+    "cdc_assets.features.forgetting.lake:copy_without",
+    "cdc_assets.features.forgetting.lake:expire",
+    "cdc_assets.features.forgetting.lake:_sweep",
+    "cdc_assets.features.forgetting.lake:LakeForgetting.forget_stages",
+    "cdc_assets.features.forgetting.lake:LakeForgetting.forget_records",
+    "cdc_assets.features.forgetting.lake:LakeForgetting.search",
 )
 """Every function between whose crossings a run that forgets rows has changed something in tables."""
 
@@ -90,7 +90,7 @@ SEAMS = (
     "cdc_assets.lake.tables:Lake.repair",
     "cdc_assets.lake.tables:Lake.scan",
     "cdc_assets.lake.tables:Lake.keep_decision",
-    "cdc_assets.lake.cuts:IcebergCuts.make_cut",
+    "cdc_assets.features.cuts.lake:IcebergCuts.make_cut",
     "cdc_assets.lake.tables:Lake.purge",
     "cdc_assets.lake.maintenance:LakeMaintenance.carry_out",
     "cdc_assets.ledger:Ledger.remove_values",

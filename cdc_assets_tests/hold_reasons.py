@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from cdc_assets_tests.package_code import MODULES, PACKAGE, nodes, parsed
+from cdc_assets_tests.package_code import MODULES, PACKAGE, law_of, nodes, parsed
 
 _REASON_OF = {
     "TableHeld": 0, "HoldTable": 2, "held": 1, "_held": 1,
@@ -18,7 +18,7 @@ _REASON_OF = {
 _NAMED = {"reason", "why", "doubt"}
 """Variables by which a reason is passed on."""
 _DECIDING = ("history/", "decoding/kinds/", "planning/", "preflight/conformance",
-             "lake/column_names", "operations/repair", "pipeline/planner")  # fmt: skip
+             "lake/column_names", "operations/verification_repair", "pipeline/planner")  # fmt: skip
 """Folders and modules that make reasons by which others hold a table."""
 _OF_CUTS = "planning/cuts"
 """It says why a table is not in a cut, which holds nothing."""
@@ -36,7 +36,7 @@ def reasons() -> tuple[tuple[str, str], ...]:
     for path in MODULES:
         calls = [node for node in nodes(path) if isinstance(node, ast.Call)]
         texts = [_reason(call) for call in calls if _called(call) in _REASON_OF]
-        place = path.relative_to(PACKAGE).as_posix()
+        place = law_of(path.relative_to(PACKAGE).as_posix())
         if place.startswith(_DECIDING) and not place.startswith(_OF_CUTS):
             texts += _passed_on(path)
         if path.parent.name == "landing":

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from cdc_assets.ddl import created
+from cdc_assets.features.verification.operations import VerifyOptions, verify
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.comparison import TableComparison
 from cdc_assets.model.dumps import Dump, DumpOptions
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
-from cdc_assets.operations.verify import VerifyOptions, verify
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import InitialSource, connect_dump

@@ -29,7 +29,6 @@ from cdc_assets.decoding.keyed_rows import (
     read_replay,
     rows_of_keys,
 )
-from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.lake_columns import OPTIONAL, ingested, mirror_columns, optional_columns
 from cdc_assets.decoding.moved import BASE, has_bases, without_base
 from cdc_assets.decoding.own_columns import OwnColumn
@@ -38,6 +37,7 @@ from cdc_assets.decoding.states import END_AT, END_TS, FIRST, START_AT, START_TS
 from cdc_assets.decoding.upgrade import default_array, evolve_rows
 from cdc_assets.decoding.window import Window, decode_windows, reduced, rejects_table
 from cdc_assets.errors import TableHeld, TableMoved
+from cdc_assets.features.kinds.decoding import kind_of
 from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op, SplitReader, has_patches
 from cdc_assets.history.releases import WAYS, ways_out
 from cdc_assets.landing.landing import Executors

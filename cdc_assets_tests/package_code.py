@@ -19,6 +19,18 @@ _TOKEN = re.compile(
 """A text, a comment, a number, or a name, which is the group."""
 
 
+def law_of(inside: str) -> str:
+    """Return the path by whose folder a file of the package is judged: the layer that a feature's file is called as.
+
+    `features/cuts/planning.py` is `planning/cuts.py`, `features/kinds/log/lake.py` is `lake/kinds/log.py`.
+    """
+    folder, _, name = inside.rpartition("/")
+    if not inside.startswith("features/") or name == "__init__.py":
+        return inside
+    layer, _, rest = name.removesuffix(".py").partition("_")
+    return f"{layer}/{folder.removeprefix('features/')}{f'_{rest}' if rest else ''}.py"
+
+
 @cache
 def text_of(path: Path) -> str:
     return path.read_text(encoding="utf-8")

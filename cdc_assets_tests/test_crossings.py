@@ -49,7 +49,7 @@ FEATURES = {
     "kinds": Feature(
         r"scd2|SCD2|history_kind|HISTORY_KINDS|HistoryRule|StateChange|keeps_states|ColumnLife|beside_mirror",
         r"kinds|scd2|history_checks|states\.py|own_columns|kept_columns",
-        15,
+        14,
     ),
     "dumps": Feature(
         r"^(?!dumps?$|model_dump)(\w*[Dd]ump\w*|is_import|ChosenImport|Imported\w*|imports_\w+)$",

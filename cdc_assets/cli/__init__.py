@@ -4,7 +4,6 @@ Exit codes: 0 everything is applied; 1 something is held, quarantined, incomplet
 or setup.
 
     cuts       commands about the past: cuts of all tables, tables as of a moment, changes between two
-    forget     the command that forgets rows
     help       the help of commands: groups, options that are used, examples
     demo       a recorded changefeed, played in three checkpoints and loaded by Dagster, as a first example
     landing    commands about messages of topics that wait for a decision
@@ -32,7 +31,6 @@ import click
 
 from cdc_assets.cli import proof, upkeep
 from cdc_assets.cli.cuts import as_of, cut, extract, show_cuts
-from cdc_assets.cli.forget import forget
 from cdc_assets.cli.help import GROUPS, HelpGroup, command
 from cdc_assets.cli.landing import landing
 from cdc_assets.cli.metrics import metrics
@@ -65,6 +63,7 @@ from cdc_assets.cli.progress import show_log, watching
 from cdc_assets.cli.query import query, query_line
 from cdc_assets.cli.setup import setup
 from cdc_assets.errors import BadSettings, CdcError, MetadataMissing, SetupError
+from cdc_assets.features.forgetting.cli import forget
 from cdc_assets.model.progress import State
 from cdc_assets.model.wording import counted
 
@@ -209,9 +208,9 @@ def inspect(as_json: bool, debug: bool, **given: Any) -> int:
 
 
 def _inspect_initial(given: dict[str, Any], as_json: bool) -> int:
+    from cdc_assets.features.dumps.report import dump_lines
+    from cdc_assets.features.dumps.settings import InitialSettings
     from cdc_assets.operations.inspect import inspect_initial
-    from cdc_assets.report.dumps import dump_lines
-    from cdc_assets.settings.initial import InitialSettings
 
     initial = InitialSettings(**initial_of(given))
     inspections = inspect_initial(initial.connect(pairs(given["storage"], "--storage-option")))
@@ -466,8 +465,8 @@ def _refuse_unknown(lake: LakeSettings, names: list[str], table: str) -> None:
 
 
 def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:
+    from cdc_assets.features.quarantine.operations import replay
     from cdc_assets.operations.opening import open_pipeline
-    from cdc_assets.operations.replay import replay
 
     target, code, replayed = target_of(given), DONE, []
     lake = lake_of(target)
@@ -547,7 +546,7 @@ def release(as_json: bool, debug: bool, listed: bool, **given: Any) -> int:
 
 
 def _complete(as_json: bool, given: dict[str, Any]) -> int:
-    from cdc_assets.operations.complete import accept_incomplete, say_complete, unsay_complete
+    from cdc_assets.features.completeness.operations import accept_incomplete, say_complete, unsay_complete
 
     patterns, table, undo, accepts = (given[name] for name in ("complete", "table", "undo", "accept_incomplete"))
     dry_run: bool = given["dry_run"]

@@ -57,7 +57,7 @@ def cut(as_json: bool, debug: bool, request: NewCut, who: str, remove: str | Non
     Tables are applied as far as there first. Those that are not exactly their source are absent from it, each with the
     reason, and the exit code is 1. `cdc-assets status --cuts` lists the cuts.
     """
-    from cdc_assets.operations.cuts import make_cut, remove_cut
+    from cdc_assets.features.cuts.operations import make_cut, remove_cut
 
     if remove and request != NewCut():
         raise BadSettings("--remove is given alone: --name and --require-all are about a cut that is made.")

@@ -339,7 +339,7 @@ def _pair(text: str, option: str) -> tuple[str, str]:
 
 def initial_of(given: dict[str, Any]) -> dict[str, Any]:
     """Return the setting `initial` that --initial and --initial-option describe; raises BadSettings."""
-    from cdc_assets.settings.initial import initial_from_flags
+    from cdc_assets.features.dumps.settings import initial_from_flags
 
     options = pairs(given.get("initial_options") or (), "--initial-option")
     return initial_from_flags(given.get("initial") or (), options)

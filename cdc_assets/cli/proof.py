@@ -67,11 +67,11 @@ def verify(as_json: bool, debug: bool, request: VerifyRequest, **given: Any) -> 
     A TiDB is read as of the fence; any other server as it is now, with --quiet. Reads only, unless --repair says
     otherwise. Exits with 1 where a table is different or could not be compared.
     """
+    from cdc_assets.features.verification.operations import options_of
+    from cdc_assets.features.verification.operations import verify as run
+    from cdc_assets.features.verification.report import comparison_json, comparison_lines, summary_line
     from cdc_assets.model.comparison import EQUAL, REPAIRED
     from cdc_assets.operations.opening import open_pipeline, refuse_missing
-    from cdc_assets.operations.verify import options_of
-    from cdc_assets.operations.verify import verify as run
-    from cdc_assets.report.comparison import comparison_json, comparison_lines, summary_line
 
     target = target_of(given)
     lake, code, printed = lake_of(target), DONE, []
@@ -102,7 +102,7 @@ def verify(as_json: bool, debug: bool, request: VerifyRequest, **given: Any) -> 
 
 def _other_side(settings: ChangefeedSettings, given: dict[str, Any]) -> Callable[[int], InitialSource]:
     """Return what opens the source, or the dump, that the options or the settings name."""
-    from cdc_assets.settings.initial import InitialSettings, ServerAddress, initial_from_flags
+    from cdc_assets.features.dumps.settings import InitialSettings, ServerAddress, initial_from_flags
 
     if given["source"] and given["dump_uri"]:
         raise BadSettings("--source and --dump exclude each other: tables are compared with one of them.")

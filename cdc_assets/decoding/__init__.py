@@ -6,7 +6,6 @@ window        the river from files to a window, and what it reports
 split         what flows in it: read, decoded, the rows that are due, the columns of today, rows by their keys,
               what a kind of table does with them
 validate      the rows that keep what their schema file promises
-kinds/        kinds of tables: one change per key, how many equal rows enter or leave, every change, every state
 
 Where there is something for them:
 

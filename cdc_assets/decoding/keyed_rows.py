@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding import FILE
-from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.split import with_key
 from cdc_assets.decoding.upgrade import carried
 from cdc_assets.decoding.window import Window, decode_window, reduced, rejected
 from cdc_assets.errors import TableHeld
+from cdc_assets.features.kinds.decoding import kind_of
 from cdc_assets.formats import LINE, SplitReader, dump_rows
 from cdc_assets.model.lake_columns import DELETED_AT
 from cdc_assets.model.schema import TableSchema

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding import PLACE
-from cdc_assets.decoding.kinds import own_columns
 from cdc_assets.decoding.own_columns import MOMENTS, OwnColumn
 from cdc_assets.decoding.split import Split
+from cdc_assets.features.kinds.decoding import own_columns
 from cdc_assets.formats import INNER_FORMATS, LINE, record_places
 from cdc_assets.model.lake_columns import DELETED_AT, INGESTED_AT
 

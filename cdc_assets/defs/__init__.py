@@ -11,13 +11,10 @@ dump ────────────────▶     (what was in the ta
     changefeed        one changefeed's definitions, for this project and for any other Dagster project
     checks            checks on the changefeed as a whole and on each of its lake tables
     component         the component `cdc_assets.Changefeed`
-    cuts              an asset with an event for each cut, the job that makes one, and the schedule of regular ones
     development       `dagster dev` on one machine, with what a first look needs
-    dumps             what was in the tables before the changefeed: an asset upstream of `ddl`
     events            the events that a run over many tables logs
     extracts          the job that writes the changes of a range, and the range of a time window
     failures          reasons of failed runs, from Dagster's event log
-    forgetting        the job that forgets rows, by keys that no event has
     freshness         the sensor on freshness
     instance          a Dagster daemon of our own, and what its runs do
     interrupts        signals that end a run, also where the exception for one is lost
@@ -32,7 +29,6 @@ dump ────────────────▶     (what was in the ta
     rebuild           the job that builds tables anew from their recorded history and swaps each in one commit
     resources         Spark from dagster-pyspark, S3 credentials from dagster-aws, and the pipeline over both
     sensor            the sensor on the checkpoint
-    verify            the job that compares tables with their source
     watching          what the sensor looks at, kept between its looks
 """
 

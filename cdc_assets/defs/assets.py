@@ -15,7 +15,6 @@ from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 
 from cdc_assets.defs.checks import COLUMN_TYPES, evaluations
-from cdc_assets.defs.dumps import log_imported, upstream_of_ddl
 from cdc_assets.defs.events import RunEvents
 from cdc_assets.defs.failures import as_failure
 from cdc_assets.defs.landing_assets import landing_events
@@ -23,6 +22,7 @@ from cdc_assets.defs.metadata import APPLIED_FIGURES, ddl_metadata, dml_metadata
 from cdc_assets.defs.names import asset_key, shown
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import TableMoved
+from cdc_assets.features.dumps.defs import log_imported, upstream_of_ddl
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.reports import StagedWindow
 from cdc_assets.model.steps import ApplyRows, Step

@@ -18,10 +18,7 @@ from cdc_assets.defs.alerts import failure_alerts
 from cdc_assets.defs.assets import changefeed_assets
 from cdc_assets.defs.catch_up import catch_up_job
 from cdc_assets.defs.checks import changefeed_checks, table_specs
-from cdc_assets.defs.cuts import cut_job, cut_schedules, cut_specs
-from cdc_assets.defs.dumps import dump_spec
 from cdc_assets.defs.extracts import extract_assets, extract_job, extract_sensor
-from cdc_assets.defs.forgetting import forget_job
 from cdc_assets.defs.freshness import freshness_sensor
 from cdc_assets.defs.landing_assets import upstream_assets
 from cdc_assets.defs.maintenance import maintenance_job, maintenance_schedule
@@ -31,11 +28,14 @@ from cdc_assets.defs.operations import operation_schedule
 from cdc_assets.defs.rebuild import rebuild_job
 from cdc_assets.defs.resources import ConfiguredFeed, S3Credentials, spark_resource
 from cdc_assets.defs.sensor import checkpoint_sensor
-from cdc_assets.defs.verify import verify_job
 from cdc_assets.errors import BadSettings
+from cdc_assets.features.cuts.defs import cut_job, cut_schedules, cut_specs
+from cdc_assets.features.dumps.defs import dump_spec
+from cdc_assets.features.forgetting.defs import forget_job
+from cdc_assets.features.kinds.planning import source_of
+from cdc_assets.features.verification.defs import verify_job
 from cdc_assets.model.kinds import HISTORY_KINDS
 from cdc_assets.model.schema import TableId
-from cdc_assets.planning.kinds import source_of
 from cdc_assets.settings.config import ChangefeedSettings, Settings, from_flags
 from cdc_assets.settings.lake import LakeSettings
 

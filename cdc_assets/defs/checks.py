@@ -24,9 +24,11 @@ from typing import Any
 import dagster as dg
 from dagster_aws.s3 import S3Resource
 
-from cdc_assets.decoding.kinds import keeps_states
 from cdc_assets.defs.names import check_output, feed_key, lake_key, shown
 from cdc_assets.defs.resources import ConfiguredFeed
+from cdc_assets.features.kinds.decoding import keeps_states
+from cdc_assets.features.kinds.planning import source_of
+from cdc_assets.features.verification.report import comparison_lines
 from cdc_assets.ledger import TableState
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, REPAIRED, TableComparison
 from cdc_assets.model.findings import Finding, Severity
@@ -41,10 +43,8 @@ from cdc_assets.operations.inspect import conformance_report
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.status import lake_status
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
-from cdc_assets.planning.kinds import source_of
 from cdc_assets.planning.plan import Plan
 from cdc_assets.preflight.files import FILE_RULES
-from cdc_assets.report.comparison import comparison_lines
 from cdc_assets.report.findings import group_text, grouped
 from cdc_assets.report.tables import TableStatus
 

@@ -12,11 +12,11 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetC
 from dagster._core.events import AssetMaterializationPlannedData
 
 from cdc_assets.defs.checks import COLUMN_TYPES, evaluations
-from cdc_assets.defs.dumps import log_imported
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, report_metadata
 from cdc_assets.defs.names import asset_key
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import Retryable
+from cdc_assets.features.dumps.defs import log_imported
 from cdc_assets.lake.lake_table import LakeTable
 from cdc_assets.model.features import module_of
 from cdc_assets.model.progress import AppliedState, Life

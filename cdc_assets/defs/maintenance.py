@@ -6,12 +6,12 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_assets.decoding.kinds import keeps_states
 from cdc_assets.defs.checks import evaluation, states_result
 from cdc_assets.defs.metadata import text_table
 from cdc_assets.defs.names import lake_key
 from cdc_assets.defs.operations import operation_job, operation_schedule
 from cdc_assets.defs.resources import ConfiguredFeed, OpenFeed
+from cdc_assets.features.kinds.decoding import keeps_states
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import MOVE_HEADS, MaintenanceResult, maintain

@@ -14,10 +14,10 @@ import dagster as dg
 from cdc_assets.decoding.lake_columns import mirror_columns
 from cdc_assets.decoding.own_columns import OwnColumn
 from cdc_assets.decoding.window import sentence, way_to_fit
-from cdc_assets.defs.dumps import base_metadata
 from cdc_assets.defs.names import asset_key, lake_key
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import MalformedData
+from cdc_assets.features.dumps.defs import base_metadata
 from cdc_assets.lake.lake_table import LakeTable
 from cdc_assets.ledger import JournalEntry
 from cdc_assets.model.gaps import gap_text

@@ -6,13 +6,13 @@ from typing import Any
 import dagster as dg
 
 from cdc_assets.defs.checks import evaluations
-from cdc_assets.defs.dumps import log_rebuilt
 from cdc_assets.defs.keys import add_keys, new_keys
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, sql_text
 from cdc_assets.defs.names import asset_key, lake_key
 from cdc_assets.defs.operations import operation_job
 from cdc_assets.defs.resources import ConfiguredFeed, OpenFeed
 from cdc_assets.errors import BadSettings
+from cdc_assets.features.dumps.defs import log_rebuilt
 from cdc_assets.model.tso import tso_time
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.rebuild import SwappedTable, rebuild, requested_tables

@@ -24,7 +24,6 @@ from dagster._core.storage.tags import PARTITION_NAME_TAG
 from dagster_aws.s3 import S3Resource
 
 from cdc_assets.defs.catch_up_config import format_run_config, parse_run_config
-from cdc_assets.defs.dumps import seen_in_dumps
 from cdc_assets.defs.failures import run_reasons, short_reason
 from cdc_assets.defs.keys import add_keys, new_keys
 from cdc_assets.defs.lost_runs import fail_lost_runs
@@ -32,6 +31,7 @@ from cdc_assets.defs.names import feed_key
 from cdc_assets.defs.resources import ConfiguredFeed, read_credentials
 from cdc_assets.defs.watching import FeedNow, Watch
 from cdc_assets.errors import BadSettings, MetadataMissing
+from cdc_assets.features.dumps.defs import seen_in_dumps
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import HoldTable

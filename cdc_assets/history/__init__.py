@@ -1,12 +1,9 @@
 """Names and schemas of every table over time; policies and releases decide what the feed leaves open.
 
-completeness   which tables lack rows
 exchanges      EXCHANGE PARTITION: one DDL, two lives that exchange rows
 history        schema files -> the life of every table
-imports        tables of a dump
 later_signs    what shows that a table kept its name
 lives          the tables while schema files are played
-masks          which columns are masked, whatever they are called by then
 policies       what people decided about DDL, ahead by kind or about a single one
 recovery       which table RECOVER and FLASHBACK TABLE restore
 releases       the commands with which a person decides about a single DDL

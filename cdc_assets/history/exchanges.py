@@ -8,7 +8,7 @@ from dataclasses import replace
 from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.errors import CdcError
-from cdc_assets.history.imports import unknown_values
+from cdc_assets.features.dumps.history import unknown_values
 from cdc_assets.history.lives import MISSING_DDL, Lives, unchanged
 from cdc_assets.history.policies import PolicyDecision, SchemaEffect, by_policy
 from cdc_assets.history.releases import ways_out

@@ -21,9 +21,8 @@ from typing import NamedTuple
 from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.ddl.schema import with_facts
-from cdc_assets.history.completeness import with_gaps
-from cdc_assets.history.exchanges import exchange
-from cdc_assets.history.imports import (
+from cdc_assets.features.completeness.history import with_gaps
+from cdc_assets.features.dumps.history import (
     ChosenImport,
     beside_the_dump,
     bring,
@@ -32,6 +31,7 @@ from cdc_assets.history.imports import (
     needless,
     superseded,
 )
+from cdc_assets.history.exchanges import exchange
 from cdc_assets.history.later_signs import LaterSigns
 from cdc_assets.history.lives import Lives
 from cdc_assets.history.policies import Rules, utc

@@ -19,7 +19,6 @@ table_files          files below a table's directories, and those that its snaps
 growing              tables of the lake itself that only grow (no JVM)
 row_groups           their files, written and read wherever a task runs (no JVM)
 staging/             files -> reduced changes as Parquet, on the executors
-writers/             staged changes -> rows of a table, by its kind
 printed_rows         which rows without key are equal where the source prints values in several ways
 key_matching         conditions by which rows and staged changes are of one key
 commit_stage         a staged window -> one commit
@@ -31,16 +30,10 @@ lake_columns         columns of mirrors by the setting columns: added, dropped, 
 deletion_marks       deleted rows that stay in mirrors, marked by a DDL or left out
 schema               tables created, changed, rewritten
 column_names         names of columns that no table can have
-quarantine           records that were set aside
 swap                 tables built aside and swapped in one commit
 tickets              work that must not run beside other work, as properties of the lake's own namespace (no JVM)
-history_checks       whether states overlap, and what history tables lead to is the mirror
 recent_states        the same of states that runs have just written, without Spark (no JVM)
 chores               what is due for a table's files (no JVM)
-completeness         which rows tables lack
-cuts                 the cuts of a changefeed: their list and their tags
-forget               rows of keys taken out of all snapshots and files of a table
-forget_search        which snapshots, files and stages have them
 maintenance          files and snapshots kept in shape
 catalogs/            the catalog, without a JVM
 spark/               Spark sessions and the JVM gateway

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cdc_assets.decoding.kinds import own_columns
 from cdc_assets.errors import TableHeld
+from cdc_assets.features.kinds.decoding import own_columns
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ChangeTable, CreateTable
 

@@ -11,9 +11,10 @@ from pyspark.sql import DataFrame
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.first_images import FIRST_IMAGE, missing_rows
-from cdc_assets.decoding.kinds import partition_column
 from cdc_assets.decoding.states import FIRST
 from cdc_assets.errors import TableMoved
+from cdc_assets.features.kinds.decoding import partition_column
+from cdc_assets.features.kinds.lake import writer_of
 from cdc_assets.lake.commit import CommitTarget, publish
 from cdc_assets.lake.key_matching import key_equality, place_of
 from cdc_assets.lake.label import Label
@@ -23,7 +24,6 @@ from cdc_assets.lake.row_delta import row_delta_of
 from cdc_assets.lake.spark.session import quoted
 from cdc_assets.lake.staging.stage import Batch, read_batch
 from cdc_assets.lake.staging.tasks import name_of
-from cdc_assets.lake.writers import writer_of
 from cdc_assets.model.lake_columns import DELETED_AT, LIVING
 from cdc_assets.model.progress import MissingRows
 from cdc_assets.model.reports import AlikeKeys, StagedWindow

@@ -81,7 +81,7 @@ class Label:
 
     def through_rows(self, step: ApplyRows, used: Collection[str]) -> Label:
         """Return the label after a window, which used these settings of the step's recipe."""
-        from cdc_assets.decoding.kinds import keeps_states  # here: who only looks at a lake needs no pyarrow
+        from cdc_assets.features.kinds.decoding import keeps_states  # here: who only looks at a lake needs no pyarrow
 
         ddl, positions = max(step.ddl, self.ddl), step.positions or self.positions
         some = step.history is not None and step.history.tracks_some and keeps_states(step.life.kind)

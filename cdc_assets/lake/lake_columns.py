@@ -10,9 +10,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from cdc_assets.decoding.kinds import own_columns
 from cdc_assets.decoding.lake_columns import mirror_columns
 from cdc_assets.decoding.own_columns import OwnColumn
+from cdc_assets.features.kinds.decoding import own_columns
 from cdc_assets.lake.commit import CommitTarget
 
 

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.manifest import DataFileContent, ManifestContent
 
 from cdc_assets.errors import InputError, TableMoved
+from cdc_assets.features.kinds.lake_checks import history_problem
+from cdc_assets.features.quarantine.lake import Quarantine
 from cdc_assets.formats import POSITION
 from cdc_assets.io.retries import retrying
 from cdc_assets.lake.catalogs.catalog import table_io
 from cdc_assets.lake.chores import Chores, SnapshotFact, TableFacts, chores
 from cdc_assets.lake.commit import expire
-from cdc_assets.lake.history_checks import history_problem
 from cdc_assets.lake.label import Label, fallback
 from cdc_assets.lake.lake_table import IDENTITY, REBUILD, REPLAY, LakeTable, read_model, snapshot_below
 from cdc_assets.lake.names import Identifier, format_identity
-from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.session import StepSession
 from cdc_assets.lake.swap import Rebuilds

@@ -26,11 +26,12 @@ from pyspark.sql import functions as sql
 
 from cdc_assets.ddl.kept_columns import column_lives, first_lives
 from cdc_assets.decoding.deletion_marks import marks_stay
-from cdc_assets.decoding.kinds import partition_column
 from cdc_assets.decoding.lake_columns import mirror_columns
 from cdc_assets.decoding.own_columns import OwnColumn
 from cdc_assets.decoding.upgrade import default_array
 from cdc_assets.errors import TableHeld, TableMoved
+from cdc_assets.features.kinds.decoding import partition_column
+from cdc_assets.features.kinds.lake import history_writer
 from cdc_assets.lake.column_names import refuse_names
 from cdc_assets.lake.commit import (
     CommitTarget,
@@ -61,7 +62,6 @@ from cdc_assets.lake.names import Identifier, format_identity, format_name
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.staging.installation import alike
 from cdc_assets.lake.staging.partitions import history_partition
-from cdc_assets.lake.writers import history_writer
 from cdc_assets.model.lake_columns import DELETED_AT, LIVING
 from cdc_assets.model.layout import OWN_PROPERTIES
 from cdc_assets.model.schema import Column, TableSchema

@@ -12,10 +12,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from cdc_assets.decoding.deletion_marks import marks_stay
-from cdc_assets.decoding.kinds import keeps_states
 from cdc_assets.decoding.lake_columns import OPTIONAL
 from cdc_assets.decoding.states import END_TS, START_TS
 from cdc_assets.errors import BadSettings, TableHeld, TableMoved
+from cdc_assets.features.kinds.decoding import keeps_states
+from cdc_assets.features.kinds.lake import history_writer
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake import schema, table_renames
 from cdc_assets.lake.commit import (
@@ -38,7 +39,6 @@ from cdc_assets.lake.spark.gateway import has_files
 from cdc_assets.lake.spark.session import quoted
 from cdc_assets.lake.tickets import FORGET, LakeTickets
 from cdc_assets.lake.workbench import Work, Workbench
-from cdc_assets.lake.writers import history_writer
 from cdc_assets.model.features import module_of
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import StepResult

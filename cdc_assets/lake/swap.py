@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from cdc_assets.errors import RebuildRefused, TableMoved
+from cdc_assets.features.quarantine.lake import Quarantine
 from cdc_assets.lake.commit import CommitTarget, columns_of, overwrite, publish, refuse_moved
 from cdc_assets.lake.lake_table import (
     BASE,
@@ -40,7 +41,6 @@ from cdc_assets.lake.lake_table import (
 )
 from cdc_assets.lake.layout import known_layout, layout_of_table, set_order, write_anew
 from cdc_assets.lake.names import Identifier, aside_changefeed, format_identity, format_name, location
-from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.schema import given_properties
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.session import StepSession, quoted

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cdc_assets.decoding.keyed_rows import RecordLookup, RecordReplay
 from cdc_assets.errors import TableMoved
+from cdc_assets.features.quarantine.lake import Quarantine
 from cdc_assets.formats import POSITION, SplitReader
 from cdc_assets.lake import table_renames
-from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.staging.executors import run_tasks

@@ -15,9 +15,10 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from cdc_assets.decoding.keyed_rows import RecordLookup, RecordReplay, find_keys, read_replay
-from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.window import rejected
 from cdc_assets.errors import CdcError, TableMoved
+from cdc_assets.features.kinds.decoding import kind_of
+from cdc_assets.features.quarantine.lake import Quarantine
 from cdc_assets.formats import SplitReader
 from cdc_assets.lake.commit import publish
 from cdc_assets.lake.commit_stage import STAGED, commit_stage
@@ -25,7 +26,6 @@ from cdc_assets.lake.compaction import EVERY, compact
 from cdc_assets.lake.lake_columns import settled
 from cdc_assets.lake.lake_table import GAP, MISSING, REPAIR, REPAIRED, REPLAY, landing_of, read_model
 from cdc_assets.lake.layout import set_order
-from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.schema import given_properties
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.staging import stage

@@ -16,7 +16,6 @@ files             columns of the landing table; rows are sorted, cut into row gr
 iceberg           the landing table in the lake
   afterwards
 decisions         what people decide about messages that are bad, lost, or to come
-forget            messages emptied whose rows are to be forgotten
 retention         which rows are kept, and why
 maintenance       rows expire, small files are put together
 """

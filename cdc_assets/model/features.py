@@ -1,6 +1,6 @@
 """Features: what a lake does beside keeping tables equal to their sources. The core knows none of them by name.
 
-A feature has a module of its name in the folder of each layer that it has a part in. The core calls these by a table.
+A feature has a folder in `features`, with a module for each layer that it touches. The core calls these by a table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "pipeline": ("completeness", "cuts"),
     "preflight": ("completeness", "masks"),
 }
-"""Which features every run and every look asks, by the folder of a layer."""
+"""Which features every run and every look asks, by layer."""
 
 WITH_TABLES = ("cuts",)
 """The features that have tables of their own in a lake."""
@@ -27,5 +27,5 @@ def parts(layer: str) -> Iterator[tuple[str, ModuleType]]:
 
 
 def module_of(layer: str, feature: str) -> ModuleType:
-    """Return a feature's module in the folder of a layer."""
-    return import_module(f"cdc_assets.{layer}.{feature}")
+    """Return a feature's module of a layer."""
+    return import_module(f"cdc_assets.features.{feature}.{layer}")

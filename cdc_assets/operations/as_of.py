@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from cdc_assets.decoding.kinds import own_columns
 from cdc_assets.errors import BadSettings
+from cdc_assets.features.kinds.decoding import own_columns
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import REBUILD, REPAIR, REPLAY, parse_lives
 from cdc_assets.model.cuts import Cut

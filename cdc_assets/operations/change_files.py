@@ -24,10 +24,10 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.features.verification.operations_rows import python_rows
 from cdc_assets.io.scratch import scratch
 from cdc_assets.io.storage import Opener
 from cdc_assets.io.storage_uri import opener
-from cdc_assets.operations.comparison import python_rows
 from cdc_assets.operations.extract import Extract, extract
 from cdc_assets.operations.moments import position_of
 from cdc_assets.operations.requests import ChangesRequest

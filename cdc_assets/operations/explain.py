@@ -23,6 +23,9 @@ from cdc_assets.decoding.split import with_key
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import Window
 from cdc_assets.errors import BadSettings
+from cdc_assets.features.forgetting.planning import UnknownKeys, by_name, digests_of, forgotten_of
+from cdc_assets.features.verification.operations_repair import REPAIR
+from cdc_assets.features.verification.operations_rows import python_rows, value_text
 from cdc_assets.formats import COMMIT_TS, LINE, OP, POSITION, UNCHANGED, Op, dump_rows, position_column, record_places
 from cdc_assets.io.sealing import unseal
 from cdc_assets.model.explanation import RowChange, RowExplanation, SetAside, TableChange
@@ -36,16 +39,13 @@ from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.table_history import Exchanged
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.wording import counted
-from cdc_assets.operations.comparison import python_rows, value_text
 from cdc_assets.operations.extract import changes_of_log
 from cdc_assets.operations.keys import keyed_alike, keys_of, masked_keys, record_has_key
 from cdc_assets.operations.lake_rows import ScannedLake
 from cdc_assets.operations.log_rows import LEAVES
 from cdc_assets.operations.named import mirrors, table_called
-from cdc_assets.operations.repair import REPAIR
 from cdc_assets.pipeline.pipeline import looking_again
 from cdc_assets.pipeline.replay import Reading, Replay, ReplayRequest, plan_replay
-from cdc_assets.planning.forgotten import UnknownKeys, by_name, digests_of, forgotten_of
 from cdc_assets.planning.recipe import masked_otherwise, masked_since
 from cdc_assets.types.conversions import needs_conversion
 from cdc_assets.types.key_digests import excluded_rows

@@ -27,10 +27,11 @@ import pyarrow.compute as pc
 
 from cdc_assets.ddl import polars_expr, undated
 from cdc_assets.decoding import PLACE
-from cdc_assets.decoding.kinds import own_columns
 from cdc_assets.decoding.own_columns import ABSENT, CHANGE_TYPE, COMMIT_TIME, OF_DDL
 from cdc_assets.decoding.position_sort import PositionSort
 from cdc_assets.errors import BadSettings, ExtractRefused
+from cdc_assets.features.forgetting.planning import forgotten_of
+from cdc_assets.features.kinds.decoding import own_columns
 from cdc_assets.formats import COMMIT_TS, POSITION, Op
 from cdc_assets.formats.changes import patch_op
 from cdc_assets.io.scratch import scratch
@@ -69,7 +70,6 @@ from cdc_assets.pipeline.exactness import deficits_at
 from cdc_assets.pipeline.missing_files import entries_of
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.pipeline.replay import Replay, ReplayRequest, plan_replay
-from cdc_assets.planning.forgotten import forgotten_of
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.recipe import masked_since
 from cdc_assets.types.mysql_types import arrow_type

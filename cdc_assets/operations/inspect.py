@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import CdcError
+from cdc_assets.features.dumps.report import DumpInspection, describe_dump
 from cdc_assets.model.forgetting import kept_out
 from cdc_assets.model.masks import Mask
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.tso import Tso, tso_time
-from cdc_assets.report.dumps import DumpInspection, describe_dump
 from cdc_assets.report.findings import grouped
 from cdc_assets.report.landings import describe_landing
 from cdc_assets.report.tables import Inspection, TableText, describe_tables
@@ -105,8 +105,8 @@ def _looked_at(
 def _described(
     settings: ChangefeedSettings, source: Source, kept_out: Sequence[ForgottenKeys] | None
 ) -> tuple[tuple[TableText, ...], Listing, tuple[Finding, ...]]:
-    from cdc_assets.pipeline.imports import earliest_row, is_doubted
-    from cdc_assets.planning.imports import earliest
+    from cdc_assets.features.dumps.pipeline import earliest_row, is_doubted
+    from cdc_assets.features.dumps.planning import earliest
     from cdc_assets.preflight.conformance import conformance, take_sample
 
     listing = source.listing()

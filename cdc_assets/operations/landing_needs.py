@@ -11,12 +11,12 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from cdc_assets.features.quarantine.operations import awaiting_replay
 from cdc_assets.landing.retention import Needs, TableNeed
 from cdc_assets.model.progress import AppliedState, Life, Phase, source_of
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.tso import Tso
-from cdc_assets.operations.replay import awaiting_replay
 
 if TYPE_CHECKING:
     from cdc_assets.landing.landing import Landing

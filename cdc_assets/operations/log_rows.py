@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding import PLACE
-from cdc_assets.decoding.kinds import own_columns
 from cdc_assets.decoding.own_columns import ABSENT, CHANGE_TYPE, OF_DDL, PARTITIONS
 from cdc_assets.decoding.upgrade import default_array, evolve_rows
+from cdc_assets.features.kinds.decoding import own_columns
 from cdc_assets.formats import COMMIT_TS, POSITION
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.schema_changes import ContinueColumn, RenameColumn, SchemaChange

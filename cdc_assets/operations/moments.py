@@ -7,9 +7,9 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.features.cuts.pipeline import moments
 from cdc_assets.model.times import parse_iso_time
 from cdc_assets.model.tso import Tso, last_tso
-from cdc_assets.pipeline.cuts import moments
 
 if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline

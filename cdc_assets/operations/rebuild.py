@@ -23,6 +23,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from cdc_assets.errors import CdcError, LakeUnavailable, RebuildRefused, TableHeld, TableMoved
+from cdc_assets.features.completeness.pipeline import mark
+from cdc_assets.features.verification.operations_repair import REBUILD, repairs_since_rebuild
 from cdc_assets.ledger import FileEntry, Ledger
 from cdc_assets.model.gaps import gap_text
 from cdc_assets.model.kinds import NOT_ASKED_FOR
@@ -36,10 +38,8 @@ from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.tso import Tso, tso_now
 from cdc_assets.model.wording import counted, first_of
 from cdc_assets.operations.named import is_called, no_such_table
-from cdc_assets.operations.repair import REBUILD, repairs_since_rebuild
 from cdc_assets.operations.requests import RebuildRequest
 from cdc_assets.operations.tickets import Tickets, is_open, kept_alive
-from cdc_assets.pipeline.completeness import mark
 from cdc_assets.pipeline.missing_files import expired_files, missing_files
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline, PipelineLake, gone_file, log_steps

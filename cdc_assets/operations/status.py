@@ -86,7 +86,7 @@ def quarantined_records(lake: LakeSettings, changefeed: str, *, closed: bool = F
 
     Reads the lake only, without a JVM.
     """
-    from cdc_assets.lake.quarantine import Quarantine
+    from cdc_assets.features.quarantine.lake import Quarantine
 
     with open_state(lake, changefeed) as state:
         return Quarantine(state).read(raw=True, closed=closed)
@@ -108,7 +108,7 @@ def quarantined_counts(state: LakeState) -> dict[str, int]:
     """Return how many records of each table wait in quarantine, by the text of its life."""
     if not any(namespace == state.places.own.main for namespace, _ in state.listed()):
         return {}  # nothing was ever quarantined, and reading further would import decoders
-    from cdc_assets.lake.quarantine import Quarantine
+    from cdc_assets.features.quarantine.lake import Quarantine
 
     return {str(life): count for life, count in Quarantine(state).counts().items()}
 
@@ -117,7 +117,7 @@ def earliest_records(state: LakeState) -> dict[Life, list[Tso]]:
     """Return the positions, at the earliest, of the records of each table that wait in quarantine."""
     positions = dict[Life, list[Tso]]()
     if quarantined_counts(state):
-        from cdc_assets.lake.quarantine import Quarantine
+        from cdc_assets.features.quarantine.lake import Quarantine
 
         for row in Quarantine(state).read():
             positions.setdefault(row.life, []).append(row.earliest)
@@ -269,7 +269,7 @@ def cuts_of(state: LakeState) -> tuple[Cut, ...]:
     """Return the cuts of a changefeed, by position."""
     if (state.places.own.of("cuts"), state.changefeed) not in state.listed():
         return ()  # reading further would import what reads Parquet
-    from cdc_assets.lake.cuts import IcebergCuts
+    from cdc_assets.features.cuts.lake import IcebergCuts
 
     return IcebergCuts(state).cuts()
 

@@ -1,10 +1,7 @@
 """The spine: list, plan, run each step. Dagster and the command line both call it.
 
-completeness   incomplete tables, recorded in the lake
 exactness      what keeps a table from being exactly its source at a position
-cuts           decided cuts, made or withdrawn at the end of a run
 features       what features do in a run beside the steps of its plan
-imports        dumps before a feed: checks before their tables are planned
 journal        a run's records in the ledger
 missing_files  files that were there and are gone
 outcome        how a run left each table, by its plan, its steps and the lake's progress

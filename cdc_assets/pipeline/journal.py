@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from cdc_assets.decoding.kinds import history_kind
+from cdc_assets.features.kinds.decoding import history_kind
 from cdc_assets.ledger import JournalEntry, Ledger, TableState
 from cdc_assets.model.findings import SEEN_IN_ROWS
 from cdc_assets.model.progress import Life, State

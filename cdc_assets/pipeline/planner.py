@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.features.dumps.pipeline import earliest_row, is_doubted, refuse_dumps, silent_dumps
 from cdc_assets.formats import Wire, way_to_commit_ts
 from cdc_assets.io.sealing import seal, unseal
 from cdc_assets.ledger import UNREAD, UNWRITTEN, Ledger
@@ -28,7 +29,6 @@ from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso, wall_clock_ms
 from cdc_assets.pipeline.features import run_features
-from cdc_assets.pipeline.imports import earliest_row, is_doubted, refuse_dumps, silent_dumps
 from cdc_assets.pipeline.missing_files import entries_of, expired_files, is_unrecorded, missing_files
 from cdc_assets.pipeline.settled import is_outdated, late_rows, recalled, seen_again, settle, with_reopened
 from cdc_assets.planning.held_back import Naming, wanted_name

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.position_sort import PositionSort
 from cdc_assets.decoding.split import key_ranges
 from cdc_assets.decoding.window import Window, decode_window, look_beside, merge_reports, reduced, rejected
 from cdc_assets.errors import CdcError
+from cdc_assets.features.kinds.decoding import kind_of
 from cdc_assets.formats import POSITION, position_column
 from cdc_assets.io.scratch import scratch
 from cdc_assets.ledger import Ledger

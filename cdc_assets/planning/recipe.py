@@ -15,8 +15,10 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from cdc_assets.features.forgetting.planning import keeping_out
+from cdc_assets.features.masks.history import mask_holds
+from cdc_assets.features.masks.planning import in_lake
 from cdc_assets.formats import Wire
-from cdc_assets.history.masks import mask_holds
 from cdc_assets.model.dumps import DUMP_ZONE
 from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.masks import NO_MASK, Mask, MaskPolicy
@@ -28,8 +30,6 @@ from cdc_assets.model.schema_changes import AddColumn, RetypeColumn, SchemaChang
 from cdc_assets.model.steps import HoldTable, Step
 from cdc_assets.model.table_history import History, TableHistory
 from cdc_assets.model.tso import Tso
-from cdc_assets.planning.forgotten import keeping_out
-from cdc_assets.planning.masking import in_lake
 from cdc_assets.types.collations import is_plain
 from cdc_assets.types.mysql_types import arrow_type, defaults_to_now
 from cdc_assets.types.zones import Zone

@@ -3,8 +3,6 @@
 conformance    rules that hold for every source, and the first bytes
 files          findings about the files
 changefeeds    findings about settings of TiCDC that concern files and topics alike
-completeness   rules about tables that lack rows from before the feed
-masks          rules about the setting privacy
 storage_sink   findings about a storage sink
 topics         findings about topics
 """

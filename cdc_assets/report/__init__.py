@@ -1,12 +1,9 @@
 """Presentation: as text, as JSON, as generated pages.
 
 as_json     outcomes and records as plain JSON values
-comparison  comparisons of tables with their source
-dumps       contents of a dump, for a person
 explanation  where a row comes from
 files       data files as they were read, for a person
 findings    what was found of a changefeed, one paragraph a cause
-forgetting  what was done to forget rows
 landings    what is landed of topics
 metrics     metrics of a lake in the text format of Prometheus
 metrics_page    the page `docs/metrics.md`: every metric with its meaning

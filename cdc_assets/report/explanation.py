@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from cdc_assets.features.verification.report import shown_value
 from cdc_assets.model.explanation import RowChange, RowExplanation, TableChange
 from cdc_assets.model.tso import tso_time
-from cdc_assets.report.comparison import shown_value
 
 
 def explanation_lines(explanation: RowExplanation) -> Iterator[str]:

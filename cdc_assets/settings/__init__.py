@@ -4,8 +4,6 @@ config          all settings of the file and of flags, with their messages; path
 sections        parts of a changefeed's settings: archive, cuts, extracts, history, maintenance, verify
 lake_columns    which columns mirrors have beside those of the source
 layout          lists of transforms, and values of Iceberg's properties
-privacy         how values of columns are masked
-initial         the tables' rows from before a changefeed
 lake            the lake: one catalog and one warehouse, and the options of its type for Java and PyIceberg
 stores          a storage's options for Java and PyIceberg
 model           the base of all settings: frozen, with one message for all errors; values from the environment

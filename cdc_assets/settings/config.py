@@ -30,16 +30,16 @@ from pydantic import (
 )
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.features.dumps.settings import InitialSettings
+from cdc_assets.features.masks.settings import MaskSettings, key_of, mask_of
 from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.layout import LayoutRules, refused_property
 from cdc_assets.model.masks import Mask, MaskLine, MaskPolicy, SealKey
 from cdc_assets.model.schema import TableId
-from cdc_assets.settings.initial import InitialSettings
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.settings.lake_columns import ColumnSettings
 from cdc_assets.settings.layout import Deletes, PropertyValue, Transforms
 from cdc_assets.settings.model import Model, Zone, merged, resolved
-from cdc_assets.settings.privacy import MaskSettings, key_of, mask_of
 from cdc_assets.settings.sections import (
     ArchiveSettings,
     CutSettings,

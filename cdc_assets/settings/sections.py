@@ -10,8 +10,8 @@ from typing import Any, Literal
 from pydantic import Field, SecretStr, field_serializer, field_validator, model_validator
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.features.dumps.settings import ServerAddress
 from cdc_assets.model.kinds import HistoryRule, excluding
-from cdc_assets.settings.initial import ServerAddress
 from cdc_assets.settings.model import Model, resolved
 
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import SecretStr
 
+from cdc_assets.features.dumps.settings import InitialSettings, ServerAddress
+from cdc_assets.features.verification.operations import VerifyOptions
+from cdc_assets.features.verification.operations import verify as compared
 from cdc_assets.model.dumps import DumpSplit
 from cdc_assets.operations.opening import open_pipeline
-from cdc_assets.operations.verify import VerifyOptions
-from cdc_assets.operations.verify import verify as compared
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.settings.initial import InitialSettings, ServerAddress
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.bench.feeds import Feed
 from cdc_assets_tests.bench.measuring import lap
@@ -224,10 +224,10 @@ def forget(feed: dict[str, Any], lakes: list[str], keys: list[list[int]]) -> dic
 
     Says of each lap how many data files the table had and how many of these were written anew.
     """
-    from cdc_assets.lake.forget import LakeForgetting
+    from cdc_assets.features.forgetting.lake import LakeForgetting
+    from cdc_assets.features.forgetting.operations import forget as forget_rows
     from cdc_assets.lake.maintenance import _actions
     from cdc_assets.model.forgetting import SearchedFiles
-    from cdc_assets.operations.forget import forget as forget_rows
 
     class Unproven(LakeForgetting):
         """Takes the rows out and reads nothing afterwards."""

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from cdc_assets.decoding import FILE
-from cdc_assets.decoding.kinds import keyed
 from cdc_assets.defs.checks import conformance_result
+from cdc_assets.features.kinds.keyed import decoding as keyed
 from cdc_assets.formats import COMMIT_TS, LINE, OP
 from cdc_assets.model.reports import AlikeKeys
 from cdc_assets.model.schema import Column, TableId, TableSchema

@@ -15,7 +15,6 @@ import pytest
 from dagster_aws.s3 import S3Resource
 from pyspark.sql import SparkSession
 
-from cdc_assets.decoding.kinds import own_columns
 from cdc_assets.defs import build_changefeed_defs
 from cdc_assets.defs.checks import (
     CHECKS,
@@ -27,6 +26,7 @@ from cdc_assets.defs.checks import (
 from cdc_assets.defs.freshness import freshness_sensor
 from cdc_assets.defs.metadata import column_lineage, column_schema, origins
 from cdc_assets.defs.resources import ConfiguredFeed
+from cdc_assets.features.kinds.decoding import own_columns
 from cdc_assets.history.history import read_history
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.masks import Mask

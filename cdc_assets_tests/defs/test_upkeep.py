@@ -21,6 +21,7 @@ from cdc_assets.defs import build_changefeed_defs
 from cdc_assets.defs.checks import equality_result, keeps_up_result
 from cdc_assets.defs.extracts import window_range
 from cdc_assets.defs.metrics import metrics_sensors
+from cdc_assets.features.dumps.settings import ServerAddress
 from cdc_assets.lake import Lake
 from cdc_assets.lake.state import LakeState
 from cdc_assets.model.comparison import EQUAL, TableComparison
@@ -28,7 +29,6 @@ from cdc_assets.model.forecast import Forecast, Pace
 from cdc_assets.model.forgetting import kept_out
 from cdc_assets.model.schema import TableId
 from cdc_assets.settings.config import Settings
-from cdc_assets.settings.initial import ServerAddress
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.settings.sections import CutSettings, VerifySettings
 from cdc_assets_tests.cases import Case

@@ -47,7 +47,7 @@ main()
 """
 VERIFY = """
 from cdc_assets.cli import main
-from cdc_assets.operations import verify
+from cdc_assets.features.verification import operations as verify
 verify._BYTES_A_ROW = 1 << 30
 main()
 """

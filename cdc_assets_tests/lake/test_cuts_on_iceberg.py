@@ -12,8 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.errors import BadSettings, TableMoved
+from cdc_assets.features.cuts.lake import IcebergCuts
+from cdc_assets.features.cuts.operations import CutRefused, make_cut, remove_cut
+from cdc_assets.features.cuts.pipeline import cut_outcomes, cuts_of
 from cdc_assets.lake import Lake
-from cdc_assets.lake.cuts import IcebergCuts
 from cdc_assets.lake.lake_table import snapshot_below
 from cdc_assets.lake.maintenance import LakeMaintenance
 from cdc_assets.lake.swap import Rebuilds
@@ -22,13 +24,11 @@ from cdc_assets.model.cuts import CutRequest, TagTable, cut_requests
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.as_of import AsOfTable, PastState, as_of
-from cdc_assets.operations.cuts import CutRefused, make_cut, remove_cut
 from cdc_assets.operations.extract import extract
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
 from cdc_assets.operations.opening import ledger_url
 from cdc_assets.operations.rebuild import rebuild
-from cdc_assets.pipeline.cuts import cut_outcomes, cuts_of
 from cdc_assets_tests.kills import Killed, Trap, trapped
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.operations.test_maintenance import EAGER, later_ms
@@ -44,9 +44,9 @@ SEAMS = (
     "cdc_assets.lake.decisions:DecisionStore.remove",
     "cdc_assets.lake.tables:Lake.run",
     "cdc_assets.lake.tables:Lake.commit",
-    "cdc_assets.lake.cuts:IcebergCuts.make_cut",
-    "cdc_assets.lake.cuts:IcebergCuts.remove_cut",
-    "cdc_assets.lake.cuts:IcebergCuts._unlist",
+    "cdc_assets.features.cuts.lake:IcebergCuts.make_cut",
+    "cdc_assets.features.cuts.lake:IcebergCuts.remove_cut",
+    "cdc_assets.features.cuts.lake:IcebergCuts._unlist",
     "cdc_assets.lake.growing:GrowingTable.write",
     "cdc_assets.lake.growing:GrowingTable.append",
     "cdc_assets.lake.growing:GrowingTable.replace",

@@ -17,10 +17,11 @@ from pyspark.sql import SparkSession
 from cdc_assets.cli.query import _reservations
 from cdc_assets.decoding import FILE
 from cdc_assets.errors import TableHeld, TableMoved
+from cdc_assets.features.forgetting.lake import LakeForgetting
+from cdc_assets.features.forgetting.operations import forget
+from cdc_assets.features.kinds.lake_checks import history_problem
 from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Op
 from cdc_assets.lake import Lake, commit_stage
-from cdc_assets.lake.forget import LakeForgetting
-from cdc_assets.lake.history_checks import history_problem
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.lake.windows import _place
@@ -33,7 +34,6 @@ from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, DeleteRows, Predicate, Rekey, RetypeColumn
 from cdc_assets.model.steps import ApplyRows, ExchangePartition
 from cdc_assets.operations.as_of import as_of
-from cdc_assets.operations.forget import forget
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.query import first_rows
 from cdc_assets.operations.rebuild import rebuild

@@ -24,11 +24,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from cdc_assets.decoding.keyed_rows import WantedKeys
 from cdc_assets.errors import TableHeld, TableMoved
+from cdc_assets.features.cuts.operations import make_cut, remove_cut
+from cdc_assets.features.cuts.pipeline import cuts_of
+from cdc_assets.features.forgetting import lake as lake_forget
+from cdc_assets.features.forgetting.lake import LakeForgetting
+from cdc_assets.features.forgetting.lake_search import SearchedTable
+from cdc_assets.features.forgetting.operations import forget
+from cdc_assets.features.quarantine.lake import Quarantine
 from cdc_assets.lake import Lake
-from cdc_assets.lake import forget as lake_forget
-from cdc_assets.lake.forget import LakeForgetting
-from cdc_assets.lake.forget_search import SearchedTable
-from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.staging.stage import STAGE
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.forgetting import ForgetReport, RemovedRows, SearchedFiles
@@ -37,12 +40,9 @@ from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tickets import STALE_SECONDS
 from cdc_assets.model.tso import FOREVER, Tso
-from cdc_assets.operations.cuts import make_cut, remove_cut
-from cdc_assets.operations.forget import forget
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
 from cdc_assets.operations.status import unfinished_forgets
-from cdc_assets.pipeline.cuts import cuts_of
 from cdc_assets_tests.canaries import leaks
 from cdc_assets_tests.forget_orders import FORGET_SEAMS, LakeOrders, LakeTopicOrders
 from cdc_assets_tests.kills import Killed, Trap, trapped

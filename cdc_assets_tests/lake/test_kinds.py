@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cdc_assets.decoding import kinds
-from cdc_assets.lake import writers
+from cdc_assets.features.kinds import decoding as kinds
+from cdc_assets.features.kinds import lake as writers
 from cdc_assets.model.kinds import HISTORY_KINDS
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -43,4 +43,4 @@ def test_a_table_is_of_its_own_kind_and_a_mirror_of_that_which_its_key_makes_it(
     schema = TableSchema((Column("id", "INT"),), key)
     step = ApplyRows(Life(TableId("s", "t"), 1, of), 1, 9, (), {}, schema, 1, ())
     assert kind == kinds.kind_of(step).NAME
-    assert writers.writer_of(step).__name__ == f"cdc_assets.lake.writers.{kind}"  # type: ignore[attr-defined]
+    assert writers.writer_of(step).__name__ == f"cdc_assets.features.kinds.lake.{kind}"  # type: ignore[attr-defined]

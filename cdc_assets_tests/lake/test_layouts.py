@@ -17,8 +17,9 @@ from unittest.mock import patch
 import pyarrow.parquet as pq
 import pytest
 
+from cdc_assets.features.forgetting.lake import LakeForgetting
+from cdc_assets.features.forgetting.operations import forget
 from cdc_assets.lake import Lake, commit_stage, windows
-from cdc_assets.lake.forget import LakeForgetting
 from cdc_assets.lake.layout import layout_of_table
 from cdc_assets.lake.staging.partitions import transformed
 from cdc_assets.lake.swap import Rebuilds
@@ -26,7 +27,6 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.layout import PLAIN, TableLayout, Transform, parse_transforms
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, DropColumn, RenameColumn, RetypeColumn
-from cdc_assets.operations.forget import forget
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
 from cdc_assets.operations.rebuild import rebuild

@@ -8,10 +8,10 @@ from unittest.mock import patch
 
 import pytest
 
+from cdc_assets.features.completeness.operations import accept_incomplete
 from cdc_assets.lake import Lake, commit_stage, row_delta
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Lack
-from cdc_assets.operations.complete import accept_incomplete
 from cdc_assets.pipeline.pipeline import Pipeline, PipelineLake
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.pipeline.test_missing_rows import LackingLake

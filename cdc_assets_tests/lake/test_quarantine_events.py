@@ -21,10 +21,10 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 
 from cdc_assets.decoding.window import REJECTS
 from cdc_assets.errors import TableMoved
+from cdc_assets.features.quarantine.lake import EVENTS, Quarantine
 from cdc_assets.lake.chores import chores
 from cdc_assets.lake.growing import GrowingTable
 from cdc_assets.lake.maintenance import LakeMaintenance
-from cdc_assets.lake.quarantine import EVENTS, Quarantine
 from cdc_assets.lake.state import LakeState
 from cdc_assets.lake.tables import Lake
 from cdc_assets.model.progress import Life

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from cdc_assets.features.verification.operations import VerifyOptions, verify
 from cdc_assets.lake import Lake
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.comparison import EQUAL, TableComparison
 from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.model.schema import TableId
-from cdc_assets.operations.verify import VerifyOptions, verify
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.sources import connect_dump

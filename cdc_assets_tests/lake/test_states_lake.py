@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from cdc_assets.features.quarantine.operations import replay
 from cdc_assets.lake import Lake
 from cdc_assets.lake.maintenance import LakeMaintenance
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
-from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.little_feed import FIRST, LittleFeed

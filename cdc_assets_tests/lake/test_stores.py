@@ -18,16 +18,16 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, SetupError, StepFailed, TableHeld, TableMoved
+from cdc_assets.features.cuts.operations import make_cut
+from cdc_assets.features.forgetting.lake import LakeForgetting
+from cdc_assets.features.forgetting.operations import forget
 from cdc_assets.lake import Lake, workbench
-from cdc_assets.lake.forget import LakeForgetting
 from cdc_assets.lake.staging.storage import storage
 from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.ledger import Ledger, TableState
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import CreateTable, DropTable, RenameTable
-from cdc_assets.operations.cuts import make_cut
-from cdc_assets.operations.forget import forget
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.opening import open_ledger
 from cdc_assets.operations.rebuild import rebuild

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.decoding.keyed_rows import WantedKeys
 from cdc_assets.errors import RebuildRefused, TableMoved
+from cdc_assets.features.forgetting.lake import LakeForgetting
 from cdc_assets.lake import Lake, commit, swap
-from cdc_assets.lake.forget import LakeForgetting
 from cdc_assets.lake.lake_table import REBUILD
 from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.ledger import Ledger

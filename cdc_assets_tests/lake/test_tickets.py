@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cdc_assets.features.forgetting.lake import LakeForgetting
 from cdc_assets.lake import Lake
-from cdc_assets.lake.forget import LakeForgetting
 from cdc_assets.lake.state import LakeState
 from cdc_assets.lake.tickets import FORGET, REBUILD, WAIT, LakeTickets, held_back, hold_back
 from cdc_assets.model.progress import Life

@@ -14,10 +14,16 @@ from hypothesis import strategies as st
 
 from cdc_assets.decoding.split import hash_probe
 from cdc_assets.errors import SetupError, StorageUnavailable
+from cdc_assets.features.verification import operations_rows as comparison
+from cdc_assets.features.verification.operations_rows import (
+    BlockFacts,
+    Comparison,
+    PieceShares,
+    SourceChanged,
+    borders_of,
+)
 from cdc_assets.model.comparison import RowDifference
 from cdc_assets.model.schema import TableSchema
-from cdc_assets.operations import comparison
-from cdc_assets.operations.comparison import BlockFacts, Comparison, PieceShares, SourceChanged, borders_of
 from cdc_assets_tests.dump_contents import contents, expected
 from cdc_assets_tests.dump_writer import Row
 from cdc_assets_tests.landing.test_shares import Tasks

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.features.completeness.operations import say_complete, unsay_complete
 from cdc_assets.lake import Lake
 from cdc_assets.lake.decisions import format_decision, parse_decisions
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.progress import Gap, Life
 from cdc_assets.model.schema import TableId
-from cdc_assets.operations.complete import say_complete, unsay_complete
 from cdc_assets.operations.inspect import inspect_changefeed
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline, PipelineLake

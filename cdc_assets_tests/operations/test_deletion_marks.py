@@ -10,13 +10,13 @@ import pytest
 from pydantic import SecretStr
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.features.forgetting.operations import forget
+from cdc_assets.features.quarantine.operations import replay
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, REPAIRED
 from cdc_assets.model.lake_columns import DELETED_AT
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.explain import explain
-from cdc_assets.operations.forget import forget
-from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings

@@ -10,6 +10,8 @@ from typing import Any, cast
 
 import pytest
 
+from cdc_assets.features.completeness.operations import accept_incomplete
+from cdc_assets.features.cuts.operations import CutRefused, make_cut
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import REPAIR, REPLAY, LakeTable
 from cdc_assets.lake.metadata_file import MetadataFile, Snapshot
@@ -21,8 +23,6 @@ from cdc_assets.model.progress import Gap, Life, Phase, Progress, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations import as_of as reading
 from cdc_assets.operations.as_of import AsOfTable
-from cdc_assets.operations.complete import accept_incomplete
-from cdc_assets.operations.cuts import CutRefused, make_cut
 from cdc_assets.operations.extract import extract
 from cdc_assets.pipeline.exactness import deficits_at
 from cdc_assets.pipeline.pipeline import Pipeline

@@ -17,6 +17,12 @@ import pyarrow.compute as pc
 import pytest
 
 from cdc_assets.errors import BadSettings, ForgetRefused, RebuildRefused, TableMoved
+from cdc_assets.features.cuts.operations import make_cut
+from cdc_assets.features.forgetting.operations import abandon, find_rows, forget
+from cdc_assets.features.forgetting.operations_key_bytes import KeyBytes, key_bytes
+from cdc_assets.features.forgetting.report import forget_lines
+from cdc_assets.features.quarantine.operations import replay
+from cdc_assets.features.verification.operations_rows import value_text
 from cdc_assets.formats import MessageOptions
 from cdc_assets.io.scratch import SCRATCH, scratch
 from cdc_assets.io.sealing import seal
@@ -32,20 +38,14 @@ from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.tso import FOREVER, Tso
-from cdc_assets.operations.comparison import value_text
-from cdc_assets.operations.cuts import make_cut
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.extract import extract
-from cdc_assets.operations.forget import abandon, find_rows, forget
-from cdc_assets.operations.key_bytes import KeyBytes, key_bytes
 from cdc_assets.operations.keys import keys_of, parse_keys
 from cdc_assets.operations.opening import open_state
 from cdc_assets.operations.rebuild import rebuild
-from cdc_assets.operations.replay import replay
 from cdc_assets.operations.status import lake_status
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.pipeline.planner import Planner
-from cdc_assets.report.forgetting import forget_lines
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.canaries import leaks
 from cdc_assets_tests.forget_orders import MemoryOrders, TopicOrders

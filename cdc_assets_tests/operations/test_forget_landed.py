@@ -16,6 +16,8 @@ import pyarrow as pa
 import pytest
 
 from cdc_assets.errors import ForgetRefused, TableMoved
+from cdc_assets.features.forgetting.operations import forget
+from cdc_assets.features.quarantine.operations import replay
 from cdc_assets.landing.maintenance import LandingLimits, maintain_landing
 from cdc_assets.landing.retention import Retention, TableNeed
 from cdc_assets.model.forgetting import ForgetReport
@@ -26,8 +28,6 @@ from cdc_assets.model.tso import FOREVER
 from cdc_assets.operations.change_files import write_extract
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.extract import extract
-from cdc_assets.operations.forget import forget
-from cdc_assets.operations.replay import replay
 from cdc_assets_tests.landing.test_landing import URI, Broker, broker, canal, ddl, mark, row, rows_of
 from cdc_assets_tests.memory_lake import MemoryForgetting
 from cdc_assets_tests.topic_feed import TopicFeed

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from cdc_assets.errors import ExtractRefused, RebuildRefused
+from cdc_assets.features.quarantine.operations import replay
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.extract import extract
 from cdc_assets.operations.rebuild import rebuild
-from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.preflight.files import file_findings
 from cdc_assets.types.fidelity import ColumnFidelity

@@ -9,10 +9,10 @@ import pytest
 
 from cdc_assets.ddl import created
 from cdc_assets.errors import BucketMissing, CdcError, MalformedDump
+from cdc_assets.features.dumps.report import DumpInspection, dump_lines
 from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.inspect import inspect_initial
-from cdc_assets.report.dumps import DumpInspection, dump_lines
 from cdc_assets.sources import connect_dump
 from cdc_assets_tests.dump_cases import opener
 from cdc_assets_tests.dump_writer import Writing, write_dump

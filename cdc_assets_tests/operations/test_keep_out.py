@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
-from cdc_assets.cli.forget import forget as forget_command
 from cdc_assets.errors import BadSettings, ForgetRefused
+from cdc_assets.features.forgetting.cli import forget as forget_command
+from cdc_assets.features.forgetting.operations import forget
+from cdc_assets.features.forgetting.operations_keep_out import let_in
+from cdc_assets.features.quarantine.operations import replay
 from cdc_assets.io.sealing import is_sealed
 from cdc_assets.lake.decisions import format_decision, parse_decisions
 from cdc_assets.lake.namespaces import own_properties
@@ -28,11 +31,8 @@ from cdc_assets.model.steps import Step
 from cdc_assets.model.tso import FOREVER
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.extract import extract
-from cdc_assets.operations.forget import forget
 from cdc_assets.operations.inspect import inspect_changefeed
-from cdc_assets.operations.keep_out import let_in
 from cdc_assets.operations.rebuild import rebuild, rebuild_targets
-from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.outcome import Outcome, RunHooks, TableOutcome, TableRun
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.plan import Plan

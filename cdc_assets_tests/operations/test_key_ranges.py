@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdc_assets.features.verification.operations_ranges import EqualRange, RangePlan, plan_ranges
+from cdc_assets.features.verification.operations_rows import borders_of
 from cdc_assets.model.dumps import DumpFile, DumpTable
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.operations.comparison import borders_of
-from cdc_assets.operations.key_ranges import EqualRange, RangePlan, plan_ranges
 from cdc_assets.types.mysql_types import arrow_type
 
 ID = Column("id", "INT", nullable=False)

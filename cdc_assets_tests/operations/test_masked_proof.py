@@ -91,8 +91,8 @@ def test_nothing_that_compares_repairs_or_explains_shows_or_keeps_a_value_of_a_m
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("DEBUG")
-    monkeypatch.setattr("cdc_assets.operations.verify._SAMPLED", 1)
-    monkeypatch.setattr("cdc_assets.operations.key_ranges._FEWEST", 9)
+    monkeypatch.setattr("cdc_assets.features.verification.operations._SAMPLED", 1)
+    monkeypatch.setattr("cdc_assets.features.verification.operations_ranges._FEWEST", 9)
     feed, printed_texts = proof.feed, list[str]()
 
     def do(*words: str) -> str:

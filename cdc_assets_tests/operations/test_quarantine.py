@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from cdc_assets.errors import InputError, RebuildRefused
+from cdc_assets.features.quarantine.lake import Quarantine
+from cdc_assets.features.quarantine.operations import ReplayResult, replay
 from cdc_assets.lake import Lake
-from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.purge import purge
 from cdc_assets.operations.rebuild import rebuild
-from cdc_assets.operations.replay import ReplayResult, replay
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings

@@ -21,6 +21,21 @@ import pymysql
 import pytest
 
 from cdc_assets.errors import BadSettings, BucketMissing, CdcError, SetupError, StepFailed, StorageUnavailable
+from cdc_assets.features.cuts.operations import make_cut
+from cdc_assets.features.forgetting.operations import forget
+from cdc_assets.features.verification import operations as comparing
+from cdc_assets.features.verification import operations_losses as losses
+from cdc_assets.features.verification.operations import VerifyOptions, verify
+from cdc_assets.features.verification.operations_choice import parse_choice
+from cdc_assets.features.verification.operations_losses import (
+    MADE_NULL,
+    OTHER_CENTURY,
+    SAME_JSON,
+    is_guess,
+    loss_between,
+)
+from cdc_assets.features.verification.operations_readers import RowRate
+from cdc_assets.features.verification.report import comparison_lines
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.formats.changes import LOST_FLOAT, NULL_OR_TEXT, SIX_DIGITS
 from cdc_assets.formats.dump.parquet import NULL_OR_ZERO_DATE
@@ -35,17 +50,8 @@ from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.schema_changes import AddColumn, RetypeColumn
 from cdc_assets.model.steps import ApplyRows, ChangeTable, Step
 from cdc_assets.model.tso import FOREVER, Tso
-from cdc_assets.operations import losses
-from cdc_assets.operations import verify as comparing
-from cdc_assets.operations.cuts import make_cut
-from cdc_assets.operations.forget import forget
-from cdc_assets.operations.losses import MADE_NULL, OTHER_CENTURY, SAME_JSON, is_guess, loss_between
 from cdc_assets.operations.release import release
-from cdc_assets.operations.row_choice import parse_choice
-from cdc_assets.operations.row_readers import RowRate
-from cdc_assets.operations.verify import VerifyOptions, verify
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.report.comparison import comparison_lines
 from cdc_assets.sources import InitialSource, connect_dump, connect_server
 from cdc_assets.sources.mysql_protocol import rows as reading
 from cdc_assets.types.fidelity import guesses
@@ -255,8 +261,8 @@ def test_what_garbage_collection_has_passed_says_how_to_keep_it(
 @pytest.fixture
 def ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let small tables be compared by ranges of their keys, as large ones are."""
-    monkeypatch.setattr("cdc_assets.operations.verify._SAMPLED", 1)
-    monkeypatch.setattr("cdc_assets.operations.key_ranges._FEWEST", 9)
+    monkeypatch.setattr("cdc_assets.features.verification.operations._SAMPLED", 1)
+    monkeypatch.setattr("cdc_assets.features.verification.operations_ranges._FEWEST", 9)
 
 
 def without_its_first_row(monkeypatch: pytest.MonkeyPatch) -> Applied:
@@ -333,7 +339,7 @@ def test_ranges_that_were_equal_are_compared_again_where_they_are_not_known_to_b
             key = str(max(applied.rows_of(TYPES).column("id").to_pylist()))
             forget(applied.pipeline, MemoryForgetting(applied.lake), str(TYPES), [[key]], until=FOREVER)
         else:
-            monkeypatch.setattr("cdc_assets.operations.key_ranges._FEWEST", 1 << 20)
+            monkeypatch.setattr("cdc_assets.features.verification.operations_ranges._FEWEST", 1 << 20)
 
     monkeypatch.setattr(applied, "say", say)
     (comparison,) = applied.compared(read_by(mariadb, "types"), str(TYPES), threads=1).values()

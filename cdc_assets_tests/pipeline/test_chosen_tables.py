@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from cdc_assets.errors import BadSettings, RebuildRefused
+from cdc_assets.features.cuts.operations import make_cut
+from cdc_assets.features.forgetting.operations import forget
+from cdc_assets.features.quarantine.operations import replay
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
-from cdc_assets.operations.cuts import make_cut
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.extract import extract
-from cdc_assets.operations.forget import forget
 from cdc_assets.operations.rebuild import rebuild
-from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.sections import TableSettings

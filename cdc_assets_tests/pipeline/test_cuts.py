@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.features.cuts.operations import CutRefused, expire, make_cut, remove_cut, waiting_cut
+from cdc_assets.features.cuts.pipeline import cut_outcomes
+from cdc_assets.features.cuts.planning import cut_position, due_position
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.cuts import CutRequest, TagTable, cut_requests
 from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso, last_tso
-from cdc_assets.operations.cuts import CutRefused, expire, make_cut, remove_cut, waiting_cut
 from cdc_assets.operations.purge import purge
-from cdc_assets.pipeline.cuts import cut_outcomes
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.planning.cuts import cut_position, due_position
 from cdc_assets_tests.alterations import Picks
 from cdc_assets_tests.generated import Feed, Generated, each_history, how_many
 from cdc_assets_tests.lake_contents import contents_of

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
 
-from cdc_assets.decoding.kinds import own_columns
 from cdc_assets.decoding.position_sort import PositionSort
 from cdc_assets.errors import BadSettings, ExtractRefused, MalformedData
+from cdc_assets.features.kinds.decoding import own_columns
 from cdc_assets.operations import net_changes
 from cdc_assets.operations.change_files import FORMATS, write_extract
 from cdc_assets.operations.extract import extract

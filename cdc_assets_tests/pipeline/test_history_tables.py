@@ -10,11 +10,11 @@ import pytest
 
 from cdc_assets.cli.progress import watching
 from cdc_assets.errors import BadSettings
+from cdc_assets.features.cuts.operations import make_cut
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.reports import StagedWindow, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows
-from cdc_assets.operations.cuts import make_cut
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.plan import open_exchanges

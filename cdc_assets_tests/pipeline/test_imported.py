@@ -12,11 +12,11 @@ import pytest
 
 from cdc_assets.ddl import created
 from cdc_assets.errors import BadSettings, BucketMissing, MalformedDump
+from cdc_assets.features.quarantine.operations import replay
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Phase, Progress
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.operations.rebuild import rebuild
-from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.dump_writer import Row, Writing, data_file, write_dump

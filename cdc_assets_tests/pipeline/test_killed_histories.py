@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
+from cdc_assets.features.cuts.operations import expire, make_cut
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.cuts import cut_requests
-from cdc_assets.operations.cuts import expire, make_cut
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.kills import Killed, Trap, trapped

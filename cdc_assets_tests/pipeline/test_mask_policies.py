@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from cdc_assets.ddl import created, quote
 from cdc_assets.decoding.window import decode_windows
 from cdc_assets.errors import BadSettings, StepFailed
+from cdc_assets.features.quarantine.operations import replay as replay_records
 from cdc_assets.io.sealing import unseal
 from cdc_assets.landing.partition_reader import PartitionReader
 from cdc_assets.ledger import Ledger
@@ -27,7 +28,6 @@ from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.operations.inspect import inspect_changefeed
 from cdc_assets.operations.release import release
-from cdc_assets.operations.replay import replay as replay_records
 from cdc_assets.pipeline.outcome import TableOutcome
 from cdc_assets.report.tables import column_type
 from cdc_assets.report.text import inspection_lines

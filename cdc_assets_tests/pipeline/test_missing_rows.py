@@ -12,10 +12,10 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.features.completeness.operations import accept_incomplete, say_complete
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Lack, Life
 from cdc_assets.model.schema import TableId
-from cdc_assets.operations.complete import accept_incomplete, say_complete
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.alterations import Picks

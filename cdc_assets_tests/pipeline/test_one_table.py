@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_assets.decoding.kinds import keyed
 from cdc_assets.errors import LakeUnavailable, StepFailed
+from cdc_assets.features.kinds.keyed import decoding as keyed
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.reports import Report, StepResult
 from cdc_assets.model.schema import TableId, TableSchema

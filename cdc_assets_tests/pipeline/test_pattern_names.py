@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from cdc_assets.features.forgetting.operations import forget
 from cdc_assets.ledger import Ledger
 from cdc_assets.operations.extract import extract
-from cdc_assets.operations.forget import forget
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests import little_feed
 from cdc_assets_tests.little_feed import FIRST, LittleFeed

@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 
 from cdc_assets.errors import ExtractRefused
+from cdc_assets.features.cuts.operations import make_cut
+from cdc_assets.features.forgetting.operations import forget
+from cdc_assets.features.quarantine.operations import replay
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
-from cdc_assets.operations.cuts import make_cut
 from cdc_assets.operations.extract import extract
-from cdc_assets.operations.forget import forget
 from cdc_assets.operations.rebuild import rebuild
-from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.exactness import deficits_at
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.generated import how_many

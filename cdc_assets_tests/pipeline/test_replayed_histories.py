@@ -12,12 +12,12 @@ from unittest.mock import patch
 from hypothesis import strategies as st
 
 from cdc_assets.errors import ExtractRefused, RebuildRefused
+from cdc_assets.features.quarantine.operations import replay
+from cdc_assets.features.verification.operations_rows import python_rows, value_text
 from cdc_assets.formats import UniformReader
-from cdc_assets.operations.comparison import python_rows, value_text
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.extract import extract
 from cdc_assets.operations.rebuild import rebuild
-from cdc_assets.operations.replay import replay
 from cdc_assets_tests.generated import RAW, STYLES, Feed, Generated, each_history, how_many
 from cdc_assets_tests.histories import KINDS
 from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from cdc_assets.features.quarantine.operations import replay
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
-from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake

@@ -14,6 +14,7 @@ import pytest
 
 from cdc_assets.ddl import created
 from cdc_assets.errors import BadSettings
+from cdc_assets.features.quarantine.operations import replay
 from cdc_assets.formats import PROTOCOLS
 from cdc_assets.lake.label import Label
 from cdc_assets.ledger import Ledger
@@ -22,7 +23,6 @@ from cdc_assets.model.recipe import Recipe, Setting
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.release import release, undo
-from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings

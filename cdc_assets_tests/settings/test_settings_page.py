@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cdc_assets.features.dumps import settings as initial
+from cdc_assets.features.masks import settings as privacy
 from cdc_assets.report.settings_page import settings_page
-from cdc_assets.settings import config, initial, lake, privacy, sections
+from cdc_assets.settings import config, lake, sections
 from cdc_assets.settings.model import Model
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"

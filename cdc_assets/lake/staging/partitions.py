@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.decoding.kinds import partition_column
+from cdc_assets.features.kinds.decoding import partition_column
 from cdc_assets.model.layout import Transform
 
 _Words = np.ndarray[Any, np.dtype[np.uint32]]

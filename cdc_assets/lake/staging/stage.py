@@ -31,12 +31,12 @@ import pyarrow.fs as pafs
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.first_images import together
-from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.lake_columns import optional_columns
 from cdc_assets.decoding.moved import BASE
 from cdc_assets.decoding.split import hash_probe
 from cdc_assets.decoding.window import Window, decode_windows, merge_reports, reduced
 from cdc_assets.errors import LakeUnavailable
+from cdc_assets.features.kinds.decoding import kind_of
 from cdc_assets.formats import COMMIT_TS, LINE, OP, SplitReader, file_expansion
 from cdc_assets.lake.staging.executors import refuse_unshared, run_tasks
 from cdc_assets.lake.staging.storage import make_directory, storage

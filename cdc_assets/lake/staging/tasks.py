@@ -24,7 +24,6 @@ import pyarrow.parquet as pq
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.first_images import FIRST_IMAGE, unmade
-from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.lake_columns import ingested, mirror_columns
 from cdc_assets.decoding.moved import BASE, has_bases, has_moves, without_base
 from cdc_assets.decoding.patches import with_rows
@@ -32,6 +31,7 @@ from cdc_assets.decoding.split import bounds, split
 from cdc_assets.decoding.states import FIRST
 from cdc_assets.decoding.window import Window, reduced, rejects_table
 from cdc_assets.errors import LakeUnavailable
+from cdc_assets.features.kinds.decoding import kind_of
 from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, has_patches
 from cdc_assets.lake.names import format_identity
 from cdc_assets.lake.staging.installation import Batches, alike

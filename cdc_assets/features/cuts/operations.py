@@ -1,0 +1,177 @@
+"""Cuts made, listed and removed on a person's or a schedule's request: `cdc-assets cut`."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cdc_assets.errors import BadSettings, InputError
+from cdc_assets.features.cuts.pipeline import cut_outcomes, cuts_of, plan_cut
+from cdc_assets.features.cuts.planning import cut_members, due_position, expired_cuts
+from cdc_assets.model.cuts import Cut, CutRequest, cut_requests
+from cdc_assets.model.progress import Life
+from cdc_assets.model.tso import Tso, tso_time
+from cdc_assets.pipeline.outcome import NO_HOOKS, RunHooks
+
+if TYPE_CHECKING:
+    from cdc_assets.model.steps import Step
+    from cdc_assets.operations.lake_pipeline import LakePipeline
+    from cdc_assets.pipeline.pipeline import Pipeline
+    from cdc_assets.planning.plan import Plan
+
+
+class CutRefused(InputError):
+    """Tables are held, incomplete or behind, so no state of all tables at one position can be named."""
+
+
+_ATTEMPTS = 4
+"""How often a cut is decided anew that another run's window stepped across."""
+
+_DAY_MS = 86_400_000
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+
+
+def waiting_cut(pipeline: Pipeline) -> Tso | None:
+    """Return the position of a cut that waits for a run: a regular one that is due, or one to be finished or removed.
+
+    None where no cut waits. Nothing is listed.
+    """
+    settings, wire = pipeline.settings.cuts, pipeline.settings.source_options.wire
+    requests, fence = cut_requests(pipeline.lake.decisions()), pipeline.source.fence()
+    decided = next((request.at for request in requests if request.withdrawn or request.at <= fence), None)
+    if decided is not None or settings.every_seconds is None or not wire.has_positions:
+        return decided
+    made = [(cut.name, cut.at) for cut in cuts_of(pipeline.lake).cuts()]
+    begun = (life.version for life in pipeline.lake.applied())
+    return due_position(settings.every_seconds, fence, made, begun)
+
+
+def make_cut(
+    pipeline: Pipeline,
+    name: str = "",
+    who: str = "",
+    run: str = "",
+    *,
+    whole: bool = False,
+    hooks: RunHooks = NO_HOOKS,
+) -> Cut:
+    """Make a cut of all tables, and return it. Tables are applied as far as its position.
+
+    `hooks` are of the run that applies the tables. Tables that are not exactly their source are absent; with `whole`
+    they are refused. Raises BadSettings for a name that is taken, and CutRefused: with nothing left of the cut where it
+    is refused, and where tables are behind, the next run makes it.
+    """
+    if not pipeline.settings.source_options.wire.has_positions:
+        raise BadSettings(
+            "the rows of this changefeed carry no commit-ts, so its tables have no state at one position. Start the "
+            f"changefeed again with {pipeline.settings.source_options.wire.commit_ts_option}, and rebuild them."
+        )
+    _refuse_name(pipeline, name)
+    pipeline.land()
+    for _ in range(_ATTEMPTS):
+        planned = pipeline.planner.plan()[1]
+        cut_plan = plan_cut(pipeline.lake, planned, name, who, whole=whole)
+        request = cut_plan.request
+        if (same := _same(pipeline, planned, request)) is not None:
+            return same
+        if cut_plan.blocked:
+            raise CutRefused(_refused(request, cut_plan.reason))
+        pipeline.lake.keep_decision(request)
+        outcome = pipeline.apply(run, partial(_through, request.at), hooks)
+        made = next((cut for cut in cuts_of(pipeline.lake).cuts() if cut.name == request.name), None)
+        if made is not None:
+            return made
+        left = next((it for it in cut_outcomes(outcome) if it.request.name == request.name), None)
+        if left is not None and not left.is_withdrawn:
+            raise CutRefused(
+                f"the cut {request.name} of {tso_time(request.at)} is not made yet: {left.reason}. It is decided, and "
+                "the next run that brings these tables there makes it."
+            )
+        if left is not None and any(block.stays for block in left.blocked):
+            raise CutRefused(_refused(request, left.reason))
+    raise CutRefused(f"other runs stepped across the cut {name} again and again. Try again when they are done.")
+
+
+def _same(pipeline: Pipeline, planned: Plan, request: CutRequest) -> Cut | None:
+    """Return a cut that nobody named at the same position, None if there is none.
+
+    Raises BadSettings where it has other tables: two cuts of one name would be two states.
+    """
+    made = next((cut for cut in cuts_of(pipeline.lake).cuts() if cut.name == request.name), None)
+    if made is None:
+        return None
+    members = cut_members(planned.history, request.at).keys()
+    if {table.life for table in made.tables if table.lacks or table.snapshot_id is not None} != members:
+        raise BadSettings(
+            f"{made.name} is of this position already, and of other tables. Give this one a name of its own: --name."
+        )
+    return made
+
+
+def _through(at: Tso, plan: Plan) -> list[Step]:
+    return [step for step in plan.steps if step.at <= at]
+
+
+def _refused(request: CutRequest, reason: str) -> str:
+    return (
+        f"no cut of {tso_time(request.at)} can be made: {reason}. Nothing is left of it. See the ways out in "
+        "`cdc-assets status`, or let those tables be absent: without --require-all."
+    )
+
+
+def _refuse_name(pipeline: Pipeline, name: str) -> None:
+    """Raise BadSettings for a name that is none, or that a cut or a tag of a table has."""
+    if name and (not _NAME.fullmatch(name) or name.startswith("cut-") or name == "main"):
+        raise BadSettings(
+            f'"{name}" is no name of a cut; expected up to 64 letters, digits, "_", "." and "-", a letter first. Not '
+            '"main", and nothing that begins with "cut-": so are those called that nobody named.'
+        )
+    requests = cut_requests(pipeline.lake.decisions())
+    known = [*(cut.name for cut in cuts_of(pipeline.lake).cuts()), *(request.name for request in requests)]
+    if name in known:
+        raise BadSettings(
+            f"there is a cut {name} already; known are {', '.join(known)}. Choose another name, or remove that one "
+            f"first: cdc-assets cut --remove {name}."
+        )
+    tagged = [life for life, state in pipeline.lake.applied().items() if name in state.tags]
+    if name and tagged:
+        raise BadSettings(f"{min(tagged)} has a tag {name} that is no cut's. Choose another name.")
+
+
+def remove_cut(pipeline: Pipeline, name: str) -> CutRequest:
+    """Remove a cut with its tags; raises BadSettings for a name that no cut has."""
+    known = {cut.name: CutRequest(cut.name, cut.at) for cut in cuts_of(pipeline.lake).cuts()}
+    known |= {request.name: request for request in cut_requests(pipeline.lake.decisions())}
+    if name not in known:
+        raise BadSettings(f"there is no cut {name}; known are {', '.join(sorted(known)) or 'none'}.")
+    cuts_of(pipeline.lake).remove_cut(known[name])
+    return known[name]
+
+
+def needed(pipeline: LakePipeline) -> dict[Life, str]:
+    """Return the tables whose rows a cut has, with the reason why they stay."""
+    return {
+        table.life: f"the cut {cut.name} has its rows: remove that first (cdc-assets cut --remove {cut.name})"
+        for cut in cuts_of(pipeline.lake).cuts()
+        for table in cut.taken
+    }
+
+
+def expire(pipeline: LakePipeline, now_ms: int, dry: bool = False) -> tuple[str, ...]:
+    """Remove the cuts beyond those that are kept, and half-removed ones; return their names.
+
+    `now_ms` is the present, ms since 1970. With `dry` nothing is removed.
+    """
+    lake, settings = pipeline.lake, pipeline.settings
+    every = settings.cuts.every_seconds
+    old = expired_cuts(cuts_of(lake).cuts(), settings.cuts.keep if every is not None else None)
+    due = {cut_request.name: cut_request for cut_request in cut_requests(lake.decisions()) if cut_request.withdrawn}
+    due |= {cut.name: CutRequest(cut.name, cut.at) for cut in old}
+    if not dry:
+        for request in due.values():
+            cuts_of(lake).remove_cut(request)
+        days = max(settings.maintenance.snapshot_days, settings.maintenance.orphan_days)
+        cuts_of(lake).sweep_cuts(now_ms - int(days * _DAY_MS))
+    return tuple(due)

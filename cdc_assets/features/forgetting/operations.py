@@ -1,0 +1,552 @@
+"""Rows of a table forgotten, by their keys: taken out of everything that the lake has of them, and proven to be gone.
+
+    find      the tables: the mirror, its history tables, dropped tables that had the name
+    refuse    input that has the keys and is not applied yet, holds, a rebuild that is not finished
+    remove    cuts that have the rows, with a person's consent; rows, their snapshots and files (`lake.forget`), stages
+              and records
+    prove     everything that is left is asked for the rows
+
+All of that has a ticket, which stays where a run is killed or finds something left: `status` says so then, until the
+same keys are forgotten again. While a run lives, rebuilds and what else replaces a table are refused, as it is while
+one of them is under way.
+
+What is found is found by the key alone: a row that was moved to another key is another one from there on, and such keys
+are named. Every part may be repeated, so a run that was killed is finished by the same command.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from cdc_assets.decoding.keyed_rows import WantedKeys, keys_like, of_keys
+from cdc_assets.decoding.window import Window
+from cdc_assets.errors import BadSettings, CdcError, ForgetRefused, TableMoved
+from cdc_assets.features.cuts.operations import remove_cut
+from cdc_assets.features.cuts.pipeline import cuts_of
+from cdc_assets.features.forgetting.operations_keep_out import decide
+from cdc_assets.features.forgetting.operations_key_bytes import key_bytes
+from cdc_assets.features.forgetting.operations_landed import (
+    LandedRows,
+    SoughtKeys,
+    find_landed,
+    forget_landed,
+    refuse_unread,
+    search_landed,
+)
+from cdc_assets.features.forgetting.operations_tables import (
+    MeantTable,
+    applied_through,
+    is_purged,
+    keys_by_source,
+    meant_table,
+    targets_of,
+)
+from cdc_assets.io.scratch import remove_left
+from cdc_assets.lake.names import format_identity, parse_identity
+from cdc_assets.model.cuts import cut_requests
+from cdc_assets.model.forgetting import ForgetReport, ForgottenKeys, RemovedRows, SearchedFiles
+from cdc_assets.model.progress import AppliedState, Life, Progress
+from cdc_assets.model.quarantine import HasKeys, QuarantinedRow, RecordContent
+from cdc_assets.model.steps import AddedStep, ApplyRows, ExchangePartition, HoldTable
+from cdc_assets.model.tickets import STALE_SECONDS, Ticket
+from cdc_assets.model.times import iso_now, iso_time
+from cdc_assets.model.tso import Tso
+from cdc_assets.model.wording import counted
+from cdc_assets.operations.keys import keyed_alike, record_has_key
+from cdc_assets.operations.named import is_called
+from cdc_assets.operations.tickets import Tickets, kept_alive, note
+from cdc_assets.pipeline.pipeline import looking_again
+from cdc_assets.pipeline.replay import Reading, Replay
+
+if TYPE_CHECKING:
+    from cdc_assets.model.table_history import TableHistory
+    from cdc_assets.pipeline.pipeline import Pipeline
+    from cdc_assets.planning.plan import Plan
+
+__all__ = ["ForgettingLake", "abandon", "forget"]
+
+_ATTEMPTS = 8
+"""How often a table that another writer moves is looked at anew; its windows wait from the second time on."""
+
+
+class ForgettingLake(Tickets, Protocol):
+    """The part of a lake that forgetting needs; its tickets are of runs that forget rows."""
+
+    def hold_back(self, token: str, lives: Iterable[Life]) -> None:
+        """Let the windows of these tables, and of no others, wait for the run with that token."""
+
+    def unfinished(self) -> Mapping[Life, str]:
+        """Return why old snapshots of tables are still needed, a sentence each."""
+
+    def forget(self, life: Life, wanted: WantedKeys, at: Progress, mark: str, *, kept_out: bool) -> RemovedRows:
+        """Take the rows of keys out of a table and all of its snapshots without a tag; repeated, it does what is left.
+
+        Of keys that are not `kept_out` the table says through which position it had rows. Raises TableMoved where it is
+        not applied as far as `at`, or another writer commits meanwhile.
+        """
+
+    def search(self, life: Life, wanted: WantedKeys) -> SearchedFiles:
+        """Ask all that a table has for rows of the keys, and tell where they are."""
+
+    def untag(self, life: Life, tag: str) -> None:
+        """Remove a tag of a table."""
+
+    def quarantined(self) -> Sequence[QuarantinedRow]:
+        """Return the open records of the quarantine, with their bytes and keys."""
+
+    def forget_stages(self, targets: Mapping[Life, WantedKeys], has: HasKeys) -> int:
+        """Remove what windows staged that are not committed, where it has the keys; return how many."""
+
+    def search_stages(self, targets: Mapping[Life, WantedKeys], has: HasKeys) -> SearchedFiles:
+        """Read all that such windows have staged, and tell where rows of the keys are, or may be."""
+
+    def forget_records(self, has: HasKeys, may_have: HasKeys) -> Sequence[str]:
+        """Remove the records of the quarantine that have what is to be forgotten; return where they stand.
+
+        Of those that are not open any more, also such as may have it.
+        """
+
+    def search_records(self, has: HasKeys) -> SearchedFiles:
+        """Read all that the quarantine has, and tell where such records are."""
+
+
+def forget(
+    pipeline: Pipeline,
+    lake: ForgettingLake,
+    table: str,
+    keys: Sequence[Sequence[str]],
+    run: str = "",
+    say: Callable[[str], object] = lambda _: None,
+    until: Tso | None = None,
+    name: str = "",
+    records: Collection[str] = (),
+    *,
+    remove_cuts: bool = False,
+) -> ForgetReport:
+    """Take the rows of these keys out of the lake, prove that they are gone, and return the report.
+
+    `table` is a present or former name, or an identity; `keys` are texts as MySQL prints them. Raises BadSettings for a
+    table or keys that do not fit, ForgetRefused, with nothing changed, where the rows would come back by themselves;
+    where others write meanwhile it says what is left. With `until` they are kept out of all that is planned from now on
+    at positions through that, by a decision of that `name`, so that it does not matter which rows are not applied yet.
+    `records` are places of records and messages that cannot be decoded and may have the keys: these go with them.
+    Cuts, and other tags, that have the rows are removed as a whole with `remove_cuts`; else these keep them.
+    """
+    keys, now = list({tuple(key): key for key in keys}.values()), time.time()
+    looking = Ticket(uuid.uuid4().hex[:12], "", run, now, now)
+    work = _ForgetRun(pipeline, lake, looking, say, remove_cuts)
+    lake.touch(looking)
+    try:
+        with kept_alive(lake, looking):
+            rows = looking_again(lambda: _find(work, table, keys, until, name, frozenset(records)))
+    except BaseException:
+        lake.end(looking.token)
+        raise
+    meant = rows.meant
+    plan = _digest(looking.token, meant.life, keys, alone=bool(meant.others))
+    count, life = meant.keys.num_rows, format_identity(meant.life)
+    ticket = replace(looking, plan=plan, table=str(meant.name), keys=count, life=life)
+    lake.touch(ticket)
+    try:
+        begun = lake.tickets()
+        for other in begun:
+            if not other.table and not other.runs():  # it was killed before it changed anything
+                lake.end(other.token)
+        same = [other for other in begun if _is_asked(other, meant)]
+        former = [other for other in same if other.token != ticket.token]
+        continued = tuple(other.since for other in former)
+        work = replace(work, ticket=ticket, removed_before=frozenset(chain(*(other.removed for other in former))))
+        with kept_alive(lake, ticket):
+            if rows.kept_out is not None:
+                # A table that a run creates meanwhile is there from here on, or is refused rows planned before.
+                pipeline.lake.keep_decision(rows.kept_out)
+                rows = rows.as_of(pipeline.planner.plan(whole=True)[1])
+            report = replace(_remove(work, rows), continued=continued)
+    except BaseException:
+        with suppress(Exception):  # else it becomes stale, as that of a run that was killed
+            note(lake, ticket.token, stopped=True)
+        raise
+    if report.complete:
+        for other in same:
+            lake.end(other.token)
+    else:
+        note(lake, ticket.token, stopped=True)
+    return report
+
+
+def find_rows(
+    pipeline: Pipeline,
+    lake: ForgettingLake,
+    table: str,
+    keys: Sequence[Sequence[str]],
+    until: Tso | None = None,
+    name: str = "",
+) -> dict[Life, SearchedFiles]:
+    """Find in which files of the lake's tables rows of these keys are, as `forget` would take them out of these.
+
+    Nothing of the tables is changed; messages of topics are landed first. Raises what `forget` raises beforehand.
+    """
+    now, distinct = time.time(), list({tuple(key): key for key in keys}.values())
+    work = _ForgetRun(pipeline, lake, Ticket("", "", "", now, now), lambda _: None)
+    rows = looking_again(lambda: _find(work, table, distinct, until, name, frozenset()))
+    return {life: lake.search(life, wanted) for life, wanted in rows.targets.items() if life in rows.applied}
+
+
+def abandon(pipeline: Pipeline, lake: Tickets, table: str, run: str = "") -> tuple[Ticket, ...]:
+    """End the runs that were killed with keys of a table that nobody has any more, and return them; journaled.
+
+    Rows of these keys may be left, and nothing says so from then on. `table` is as `status` names it. Raises
+    BadSettings where there is no such run, ForgetRefused while one of them may still be at work.
+    """
+    tickets = [ticket for ticket in lake.tickets() if ticket.table and is_called(table, (ticket.table,))]
+    if not tickets:
+        known = ", ".join(sorted({ticket.table for ticket in lake.tickets() if ticket.table})) or "none"
+        raise BadSettings(f"no run that forgets rows of {table} has been left unfinished; known are: {known}.")
+    if alive := next((ticket for ticket in tickets if ticket.runs()), None):
+        raise ForgetRefused(
+            f"a run that began at {alive.since} still forgets rows of {table}: it was heard of at {alive.heard}. Wait "
+            f"until it has ended; one that was killed is known as such {STALE_SECONDS // 60} minutes after that."
+        )
+    for ticket in tickets:
+        life = parse_identity(ticket.life)
+        text = (
+            f"{counted(ticket.keys, 'key')} abandoned, of a run that began at {ticket.since}: rows of them may be left"
+        )
+        pipeline.journal.note(life, life.born_as, "forget", text, run)
+        lake.end(ticket.token)
+    return tuple(tickets)
+
+
+def _digest(token: str, table: Life, keys: Sequence[Sequence[str]], *, alone: bool) -> str:
+    """Return what tells these keys of a table from others, to who has them; it is removed when they are forgotten.
+
+    `alone` is said where others had its name, and keep their rows.
+    """
+    what = repr((str(table), alone, sorted(map(list, keys)))).encode()
+    return hashlib.scrypt(what, salt=token.encode(), n=1 << 12, r=8, p=1).hex()
+
+
+def _is_asked(ticket: Ticket, meant: MeantTable) -> bool:
+    """Return whether a ticket is of a run for these keys of these tables."""
+    digests = (_digest(ticket.token, life, meant.texts, alone=alone) for life, alone in meant.asked)
+    return any(ticket.plan == digest for digest in digests)
+
+
+@dataclass(frozen=True, slots=True)
+class _ForgetRun:
+    """A run that forgets rows: its ticket, where it says what it does, and whether it removes cuts that have them.
+
+    `removed_before` are cuts that former runs for the same keys set out to remove, and told nobody of.
+    """
+
+    pipeline: Pipeline
+    lake: ForgettingLake
+    ticket: Ticket
+    say: Callable[[str], object]
+    remove_cuts: bool = False
+    removed_before: frozenset[str] = frozenset()
+
+    def without_cuts(self, life: Life, wanted: WantedKeys) -> frozenset[str]:
+        """Remove the cuts and tags whose snapshots of a table have rows of the keys, and return their names."""
+        tagged = bool(self.remove_cuts and self.pipeline.lake.applied()[life].tags)
+        names = self.lake.search(life, wanted).tags if tagged else ()
+        cuts = {cut.name for cut in cuts_of(self.pipeline.lake).cuts()} if names else set()
+        cuts |= {request.name for request in cut_requests(self.pipeline.lake.decisions())} if names else set()
+        if names:
+            own = next(ticket for ticket in self.lake.tickets() if ticket.token == self.ticket.token)
+            note(self.lake, own.token, removed=tuple(sorted({*own.removed, *names})))
+        for name in names:
+            if name in cuts:
+                remove_cut(self.pipeline, name)
+            else:
+                self.lake.untag(life, name)
+        return frozenset(names)
+
+    def removed_with(self, cuts: Collection[str]) -> tuple[str, ...]:
+        """Return cuts that were removed, and those that former runs removed: they are not there any more."""
+        there = {cut.name for cut in cuts_of(self.pipeline.lake).cuts()} if self.removed_before else set()
+        if self.removed_before:
+            there |= {tag for state in self.pipeline.lake.applied().values() for tag in state.tags}
+        return tuple(sorted({*cuts, *(self.removed_before - there)}))
+
+
+@dataclass(frozen=True, slots=True)
+class _SoughtRows:
+    """Where rows of keys may stand: in tables of the lake, each with the keys as it has them, and in the landing.
+
+    `applied` is how far the tables are, `sources` are the tables of the source, `kept_out` is the decision by which
+    they do not come again. To those that are `frozen` nothing is applied, until the settings ask for them again.
+    """
+
+    meant: MeantTable
+    targets: Mapping[Life, WantedKeys]
+    applied: Mapping[Life, AppliedState]
+    sources: Mapping[Life, TableHistory]
+    landed: LandedRows
+    sought: SoughtKeys
+    kept_out: ForgottenKeys | None
+    frozen: tuple[Life, ...] = ()
+
+    def as_of(self, planned: Plan) -> _SoughtRows:
+        """Return where the rows may stand by another plan."""
+        targets = targets_of(planned, self.meant)
+        return replace(self, targets=targets, applied=planned.applied, sources=planned.sources)
+
+    def are_in(self, life: Life, record: RecordContent) -> bool:
+        """Return whether a record of a table has a key by its decoded rows, or was named by its place."""
+        known = self._is_known(life, record)
+        return record.place in self.sought.places and self.may_be_in(life, record) if known is None else known
+
+    def may_be_in(self, life: Life, record: RecordContent) -> bool:
+        """Return whether it has a key by its decoded rows, or by its bytes where its key was not decoded."""
+        known = self._is_known(life, record)
+        return self.sought.values.may_be_in(record.raw) if known is None else known
+
+    def _is_known(self, life: Life, record: RecordContent) -> bool | None:
+        """Return whether the decoded rows of a record have a key, None where they do not say that."""
+        if life.source not in {target.source for target in self.targets}:
+            return False
+        table, keys = self.sources[life.source], self.sought.sources[life.source]
+        schema = keyed_alike(table.schema_at(record.version).in_lake, keys, table, record.version)
+        return None if schema is None else record_has_key(record.keys, schema, keys, self.sought.values.seal)
+
+
+# --- finding ----------------------------------------------------------------------------------------------------------
+
+
+def _find(
+    work: _ForgetRun, table: str, keys: Sequence[Sequence[str]], until: Tso | None, name: str, places: frozenset[str]
+) -> _SoughtRows:
+    """Find where the rows stand, and raise where they would come back by themselves. Nothing is changed."""
+    pipeline = work.pipeline
+    pipeline.land()
+    planned = pipeline.planner.plan(whole=True)[1]
+    meant = meant_table(planned, table, keys)
+    targets = targets_of(planned, meant)
+    _refuse(work, planned, targets, rows_too=until is None)
+    wire, seal = pipeline.settings.source_options.wire, pipeline.planner.masks.seal
+    values = key_bytes(meant.keys, keys, meant.schema, wire, seal)
+    through = applied_through(planned, targets)
+    sought = SoughtKeys(keys_by_source(planned, targets), values, through, -1 if until is None else until, places)
+    landed = find_landed(pipeline, sought)
+    landed.refuse_unapplied()
+    if pipeline.landing is not None:
+        refuse_unread(pipeline.landing, landed, values.may_be_in)
+    kept_out = None
+    if until is not None:
+        if landed.lost:  # rows that others need stand beside them
+            _refuse(work, planned, targets)
+        kept_out = decide(pipeline, planned, meant, until, name)
+    frozen = tuple(life for life in targets if life in planned.idle)
+    return _SoughtRows(meant, targets, planned.applied, planned.sources, landed, sought, kept_out, frozen)
+
+
+def _refuse(work: _ForgetRun, planned: Plan, targets: Mapping[Life, WantedKeys], *, rows_too: bool = True) -> None:
+    """Raise ForgetRefused where there is a reason not to begin."""
+    if reasons := _reasons(work, planned, targets, rows_too=rows_too):
+        otherwise = " Rows that are not applied yet do not matter where the keys are kept out (until)."
+        raise ForgetRefused(
+            f"nothing was forgotten:\n{_listed(reasons)}\nApply the changefeed first, and forget the rows then."
+            f"{otherwise if rows_too else ''}"
+        )
+
+
+def _listed(reasons: Sequence[str]) -> str:
+    return "\n".join(f"- {reason}" for reason in dict.fromkeys(reasons))
+
+
+def _reasons(work: _ForgetRun, planned: Plan, targets: Mapping[Life, WantedKeys], *, rows_too: bool) -> list[str]:
+    """Return why rows would come back: old snapshots are needed, DDL is due or, with `rows_too`, input that has keys.
+
+    A DDL that is not applied may replace a table with rows that were read before they are forgotten.
+    """
+    reasons = [sentence for life, sentence in work.lake.unfinished().items() if life in targets]
+    sources = keys_by_source(planned, targets)
+    for step in planned.steps:
+        exchanged = {step.other.source} if isinstance(step, ExchangePartition) else set()
+        if sources.keys().isdisjoint({step.life.source, *exchanged}) or isinstance(step, AddedStep):
+            continue
+        if isinstance(step, (HoldTable, ApplyRows)) and not rows_too:
+            continue
+        if isinstance(step, HoldTable):
+            reasons.append(f"{step.life} is held at {step.at}, and what comes after that may have them: {step.reason}")
+        elif isinstance(step, ApplyRows):
+            reasons += _unapplied(work.pipeline, step, planned.sources[step.life.source], sources[step.life.source])
+        elif step.life in planned.applied:
+            reasons.append(f"the DDL of version {step.at} is not applied to {step.life} yet")
+    return reasons
+
+
+def _unapplied(pipeline: Pipeline, step: ApplyRows, table: TableHistory, keys: pa.Table) -> Iterator[str]:
+    """Say which files of a window have rows of the keys, or records of which that is not known."""
+    schema = keyed_alike(step.schema, keys, table, step.ddl)
+    if schema is None:
+        yield f"rows of {step.life} that are not applied yet have the key ({', '.join(step.schema.key)})"
+        return
+
+    def pick(window: Window) -> tuple[int, int]:
+        changes = window.changes
+        rows = of_keys(changes, keys_like(keys, changes, schema), schema).num_rows if changes.num_rows else 0
+        return rows, window.report.reject_count
+
+    readings = [Reading(step, [place], pick) for place in range(len(step.files))]
+    for reading, counts, problem in Replay(pipeline).decoded(readings):
+        path = step.files[reading.files[0]].path
+        if counts is None:
+            yield f"it is not known whether there are rows of the keys: {problem}"
+        elif counts[0]:
+            yield f"{path} has rows of the keys that are not applied to {step.life} yet"
+        elif counts[1]:
+            records = counted(counts[1], "record")
+            yield f"{path} has {records} that cannot be read and that {step.life} has not: they may have the keys"
+
+
+# --- removing ---------------------------------------------------------------------------------------------------------
+
+
+def _remove(work: _ForgetRun, rows: _SoughtRows) -> ForgetReport:
+    """Take the rows out wherever they stand, and read what is left."""
+    pipeline, lake, kept_out = work.pipeline, work.lake, rows.kept_out
+    mark, removed, count, cuts = uuid.uuid4().hex, list[RemovedRows](), rows.meant.keys.num_rows, set[str]()
+    if kept_out is not None:
+        work.say(f"{counted(count, 'key')} kept out {kept_out.until_text}, as {kept_out.name}")
+    for life, wanted in rows.targets.items():
+        work.say(f"{life}: looking for {counted(wanted.keys.num_rows, 'key')}")
+        rows, gone = _taken_out(work, rows, life, mark, cuts)
+        removed.append(gone)
+    stages, may_have = lake.forget_stages(rows.targets, rows.may_be_in), rows.sought.values.may_be_in
+    records, scratch = tuple(lake.forget_records(rows.are_in, rows.may_be_in)), remove_left()
+    if pipeline.landing is not None:
+        forget_landed(pipeline.landing, rows.landed, may_have)
+    lives = {*rows.targets, *(life.source for life in rows.targets)}
+    names = {name for life in rows.targets for name, _, _ in rows.sources[life.source].names}
+    pipeline.ledger.remove_values(pipeline.settings.name, lives, names, mark)
+    aside = (record for record in lake.quarantined() if rows.may_be_in(record.life, record.content))
+    unknown = {*(record.content.place for record in aside), *rows.landed.unsearched}
+    work.say("asking what is left")
+    searched = [lake.search(life, wanted) for life, wanted in rows.targets.items()]
+    searched += [lake.search_stages(rows.targets, rows.may_be_in), lake.search_records(rows.may_be_in)]
+    if pipeline.landing is not None:
+        searched.append(looking_again(partial(search_landed, pipeline, pipeline.landing, rows.sought)))
+    report = ForgetReport(
+        changefeed=pipeline.settings.name,
+        table=rows.meant.name,
+        keys=count,
+        run=work.ticket.run,
+        begun=iso_time(datetime.fromtimestamp(work.ticket.begun, timezone.utc)),
+        removed=tuple(removed),
+        searched=tuple(searched),
+        ended=iso_now(),
+        records=records,
+        unknown=tuple(sorted(unknown)),
+        stages=stages,
+        scratch=scratch,
+        messages=len(rows.landed.places),
+        lost=tuple(sorted(map(str, rows.landed.lost))),
+        cuts=work.removed_with(cuts),
+        moved=tuple(sorted({key for table in removed for key in table.moved})),
+        feed=_feed(pipeline, kept_out, rows.frozen),
+        kept_out="" if kept_out is None else kept_out.name,
+        until="" if kept_out is None else kept_out.until_text,
+    )
+    text = f"{counted(report.keys, 'key')}, {counted(report.copies, 'copy', 'copies')} of their rows"
+    text += f"; kept out {report.until} as {report.kept_out}" if report.kept_out else ""
+    pipeline.journal.note(rows.meant.life, report.table, "forget", text, report.run)
+    return report
+
+
+def _taken_out(
+    work: _ForgetRun, rows: _SoughtRows, life: Life, mark: str, cuts: set[str]
+) -> tuple[_SoughtRows, RemovedRows]:
+    """Take the rows out of one table, and return with that where they may stand now; `cuts` gets those that go.
+
+    Looks again where another writer was first: a run that lives on is so all day, and the windows of all tables that
+    have the keys wait from then on.
+    """
+    lake, is_waiting = work.lake, False
+    try:
+        for attempt in range(_ATTEMPTS):
+            if life not in rows.targets:
+                break
+            progress = rows.applied[life].progress
+            if rows.kept_out is not None and progress.tso > rows.kept_out.until:
+                raise ForgetRefused(
+                    f"{life} was applied through {progress.tso} meanwhile, with rows that are not to be forgotten. "
+                    "Forget the keys again, at least --until there.",
+                    table=str(life),
+                )
+            try:
+                cuts |= work.without_cuts(life, rows.targets[life])
+                removed = lake.forget(life, rows.targets[life], progress, mark, kept_out=rows.kept_out is not None)
+            except TableMoved:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                return rows, removed
+            if not is_waiting:
+                lake.hold_back(work.ticket.token, rows.targets)
+                is_waiting = True
+            time.sleep(0.2 * 2**attempt)
+            rows = looking_again(partial(_as_applied_now, work, rows))
+        return rows, RemovedRows(life)
+    finally:
+        if is_waiting:
+            with suppress(CdcError):  # else the table waits until the ticket is stale
+                lake.hold_back(work.ticket.token, ())
+
+
+def _as_applied_now(work: _ForgetRun, rows: _SoughtRows) -> _SoughtRows:
+    """Return where rows may stand now, which is not in purged tables.
+
+    Raises ForgetRefused where rows have come that are not applied to all tables, or another DDL is applied.
+    """
+    planned = work.pipeline.planner.plan(whole=True)[1]
+    targets = {life: wanted for life, wanted in rows.targets.items() if not is_purged(planned.applied[life])}
+    reasons = _reasons(work, planned, targets, rows_too=rows.kept_out is None)
+    reasons += [
+        f"the DDL of version {planned.applied[life].ddl} was applied to {life} meanwhile"
+        for life in targets
+        if planned.applied[life].ddl != rows.applied[life].ddl
+    ]
+    if reasons:
+        raise ForgetRefused(
+            f"rows are left, as tables have moved on meanwhile:\n{_listed(reasons)}\nApply the changefeed, and run "
+            "the same command again: it does what is left."
+        )
+    return replace(rows, targets=targets, applied=planned.applied)
+
+
+# --- what is said -----------------------------------------------------------------------------------------------------
+
+
+def _feed(pipeline: Pipeline, kept_out: ForgottenKeys | None, frozen: Sequence[Life]) -> str:
+    """Return what of the input may bring the rows back, and for how long."""
+    days = pipeline.settings.source_options.retention_days
+    how_long = f"for {counted(days, 'day')}, until its writer removes them" if days else "for as long as it is kept"
+    there = (
+        f"the feed itself ({pipeline.settings.uri}), and dumps that it was joined with, are not written to: they have "
+        f"the rows {how_long}"
+    )
+    if kept_out is None:
+        return (
+            f"{there}. Until then a rebuild brings them back, and so does a table or a kind of history that the "
+            "settings ask for later."
+            + "".join(
+                f" {life} is frozen: once the settings ask for it again, rows of these keys come in that the feed has "
+                "had since, unless they are kept out (until)."
+                for life in frozen
+            )
+        )
+    landed = "" if pipeline.landing is None else " Messages that come later are landed with them, until they expire."
+    return f"{there}. What is read of them is left out {kept_out.until_text}, as {kept_out.name} says.{landed}"

@@ -1,0 +1,508 @@
+"""Histories of history tables: what the DDL of a source table means for those that stand beside its mirror. Pure.
+
+A history table has the events of its source table under a name of its own. Its columns only grow: one that the source
+drops stays, and is NULL in rows from then on. What keeps it alone from going on is a hold of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cdc_assets.ddl.kept_columns import beside_mirror, placed
+from cdc_assets.errors import BadSettings
+from cdc_assets.features.completeness.history import begun_late
+from cdc_assets.features.kinds.decoding import history_kind, keeps_states
+from cdc_assets.model.kinds import HISTORY_KINDS, HistoryRule, other_suffix, own_name
+from cdc_assets.model.names import fits_pattern
+from cdc_assets.model.progress import AppliedState, Gap, Life, Phase, Progress
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.steps import HoldTable, RenameTable
+from cdc_assets.model.table_history import Changed, Event, Exchanged, Held, History, Renamed, TableHistory
+from cdc_assets.model.tso import Tso
+from cdc_assets.planning.inputs import Beginnings
+
+
+@dataclass(frozen=True, slots=True)
+class KindsOfTables:
+    """The history with a table for each kind, and what follows for them.
+
+    `rules` are those of the history tables, `holds` their own holds; `renames` are the names that history tables get
+    because a source table has theirs, and from when on that has it. `late` are tables that begin in the middle of what
+    their source had, and where. `idle` are tables of the lake whose kind is switched off, `unmatched` the patterns that
+    no table's name fits. `ends` are tables that a RENAME takes out of their rule, and its version: they have what came
+    before that. `asides` are new names for such tables and idle ones, whose names others are to have. `begun` are the
+    states in which tables begin that do not begin with their source.
+    """
+
+    history: History
+    rules: Mapping[Life, HistoryRule] = field(default_factory=dict)
+    holds: tuple[HoldTable, ...] = ()
+    renames: Mapping[Life, tuple[Tso, TableId]] = field(default_factory=dict)
+    late: Mapping[Life, Tso] = field(default_factory=dict)
+    idle: tuple[Life, ...] = ()
+    unmatched: tuple[str, ...] = ()
+    ends: Mapping[Life, Tso] = field(default_factory=dict)
+    asides: tuple[RenameTable, ...] = ()
+    begun: Mapping[Life, AppliedState] = field(default_factory=dict)
+
+
+def with_kinds(
+    history: History,
+    rules: Sequence[HistoryRule],
+    applied: Mapping[Life, AppliedState],
+    beginnings: Beginnings,
+    *,
+    positions: bool,
+) -> KindsOfTables:
+    """Return a history with the tables that the rules name beside their mirrors, or in their place.
+
+    Tables begin as `beginnings` have it. `positions` says whether windows can be cut by positions: without them no
+    change has a place in time. Raises BadSettings where two patterns are equally exact.
+    """
+    begins = dict(beginnings.states)
+    lives, holds = dict[Life, TableHistory](), list[HoldTable]()
+    late = {life: state.since for life, state in applied.items() if state.since is not None}
+    late |= {life: state.progress.tso for life, state in begins.items()}
+    newest = max((state.ddl for state in applied.values()), default=-1)
+    stands = dict[Life, Tso]()
+    for life, standing in applied.items():
+        stands[life.source] = max(standing.ddl, stands.get(life.source, -1))
+    of, renames, ends = dict[Life, HistoryRule](), dict[Life, tuple[Tso, TableId]](), dict[Life, Tso]()
+    by_life = {life: rule_of(rules, table.last_name or life.born_as) for life, table in history.lives.items()}
+    mirrors = [table for life, table in history.lives.items() if _asks(by_life[life], "")]
+    for life, table in history.lives.items():
+        rule, state = by_life[life], applied.get(life)
+        for kind in ("", *HISTORY_KINDS):
+            left = _left(table, rules, kind, applied.get(replace(life, kind=kind)))
+            if left is not None:
+                at, earlier = left
+                twin = beside(table, kind, earlier.suffix(kind)) if kind and earlier is not None else table
+                lives[twin.life] = _ended(twin, at)
+                ends[twin.life] = at
+                of |= {twin.life: earlier} if kind and earlier is not None else {}
+        if rule is None or rule.mirror:
+            lives[life] = _named_late(table, state, stands.get(life, -1), newest)
+            if life in late:
+                lives[life] = begun_late(lives[life], late[life], history.offered.get(life))
+        gone = state is not None and state.name is None and table.name is None
+        for kind in rule.kinds if rule is not None else ():
+            assert rule is not None
+            if gone and replace(life, kind=kind) not in applied:
+                continue
+            there = applied.get(replace(life, kind=kind))
+            own = _on_own_base(table, there)
+            twin = _called_now(beside(own, kind, rule.suffix(kind)), stands.get(life, -1))
+            twin = twin if there is not None else _without_former_names(twin, newest)
+            joined = _joined(table, rules, twin.life, there, beginnings.renames)
+            if joined is not None and (there is not None or late.get(twin.life, -1) < joined):
+                twin = _begun_by_rename(twin, joined)
+                is_cut = twin.life in begins or (state is not None and not state.is_whole)
+                if there is None and (begun := _begun_state(twin, is_cut=is_cut)) is not None:
+                    begins[twin.life], late[twin.life] = begun, begun.progress.tso
+            if _is_based_otherwise(own, there):
+                holds.append(_without_history(twin))
+            lives[twin.life] = twin
+            of[twin.life] = rule
+            holds += _refusals(twin, rule, positions=positions, is_late=twin.life in late)
+            if state is not None and there is not None and state.repaired > max(there.repaired, there.since or -1):
+                holds.append(_without_repair(twin, there, state))
+            taken = _taken(mirrors, twin, rule.suffix(kind))
+            if taken is not None:
+                at, name = taken
+                renames[twin.life] = at, _aside(name, life)
+                holds.append(_without_name(twin, at, name, renames[twin.life][1]))
+    lives = {life: _exchanging(table, lives, late) for life, table in lives.items()}
+    present = {**begins, **applied}
+    holds += [hold for table in lives.values() for hold in _without_rows(table, lives, late, present.get(table.life))]
+    idle = tuple(life for life in applied if life not in lives and life.source in history.lives)
+    asides = tuple(_asides(lives, applied, idle, ends))
+    for step in asides:
+        if step.life not in lives:
+            lives[step.life] = _standing_still(history, step.life, applied[step.life])
+            ends[step.life] = applied[step.life].progress.tso + 1
+            of |= {step.life: HistoryRule("", (step.life.kind,))} if step.life.kind else {}
+    idle = tuple(life for life in idle if life not in lives)
+    names = [str(table.last_name or life.born_as) for life, table in history.lives.items()]
+    patterns = dict.fromkeys(pattern for rule in rules for pattern in rule.patterns)
+    unmatched = tuple(pattern for pattern in patterns if not any(_fits(name, (pattern,)) for name in names))
+    history = replace(history, lives=lives)
+    return KindsOfTables(history, of, tuple(holds), renames, late, idle, unmatched, ends, asides, begins)
+
+
+def _asks(rule: HistoryRule | None, kind: str) -> bool:
+    """Return whether a rule asks for a kind of table, "" for the mirror."""
+    return (rule is None or rule.mirror) if not kind else rule is not None and kind in rule.kinds
+
+
+def _left(
+    table: TableHistory, rules: Sequence[HistoryRule], kind: str, state: AppliedState | None
+) -> tuple[Tso, HistoryRule | None] | None:
+    """Return the version of the RENAME by which a table of the lake leaves the rule that asks for it, and that rule.
+
+    None where the rule of its newest name asks for it, too, or where the table is applied through that RENAME.
+    """
+    if state is None or _asks(rule_of(rules, table.last_name or table.life.born_as), kind):
+        return None
+    earlier: HistoryRule | None = None
+    is_asked = False
+    for name, since, until in table.names:
+        if until <= state.progress.tso:
+            continue
+        rule = rule_of(rules, name)
+        if not _asks(rule, kind):
+            return (since, earlier) if is_asked and state.progress.tso < since else None
+        earlier, is_asked = rule, True
+    return None
+
+
+def _joined(
+    table: TableHistory,
+    rules: Sequence[HistoryRule],
+    life: Life,
+    state: AppliedState | None,
+    renames: Mapping[Life, Tso | None],
+) -> Tso | None:
+    """Return the version of the RENAME at which a history table begins, None where it begins with its source table.
+
+    It is the first one that brings the source table under a rule that asks for the kind. A table of the lake begins
+    where it began when it was made.
+    """
+    if state is not None or life in renames:
+        return state.begins if state is not None else renames[life]
+    at = next((since for name, since, _ in table.names if _asks(rule_of(rules, name), life.kind)), None)
+    return at if any(isinstance(event, Renamed) and event.at == at for event in table.events) else None
+
+
+def _begun_by_rename(table: TableHistory, at: Tso) -> TableHistory:
+    """Return the history of a history table that begins at a RENAME: before that it has a name aside."""
+    name = table.called_at(at)
+    aside = TableId(name.schema, f"{name.table}_{at}")
+    events = (event if event.name is None or event.at >= at else replace(event, name=aside) for event in table.events)
+    return replace(table, events=tuple(events), begins=at)
+
+
+def _begun_state(table: TableHistory, *, is_cut: bool) -> AppliedState | None:
+    """Return the state in which a history table begins right below its RENAME, None for one that is built through it.
+
+    A table of states needs the rows of then, so it is built from its source's first rows on, unless the input is `cut`
+    before the RENAME or has rows that the mirror is without, or the table had no key there.
+    """
+    assert table.begins is not None
+    before = [event for event in table.events if event.at < table.begins]
+    has_key = not any(history_kind(table.life.kind).refuses(event.after) for event in before)
+    if keeps_states(table.life.kind) and has_key and not is_cut:
+        return None
+    return AppliedState(Progress(table.begins - 1, Phase.ROWS), before[-1].at, None, base=table.base)
+
+
+def _asides(
+    lives: Mapping[Life, TableHistory],
+    applied: Mapping[Life, AppliedState],
+    idle: Iterable[Life],
+    ends: Mapping[Life, Tso],
+) -> Iterator[RenameTable]:
+    """Yield renames of tables to which nothing is applied any more, whose names others have by now or are to have."""
+    wanted, taken = set[TableId](), list[tuple[TableId, Tso, Life]]()
+    for life, table in lives.items():
+        state = applied.get(life)
+        seen = -1 if state is None else state.ddl
+        if life in ends:
+            taken += [(event.name.folded, event.at, life) for event in table.events if event.name and event.at > seen]
+            taken += [(state.name.folded, seen, life)] if state is not None and state.name is not None else []
+        else:
+            wanted |= {event.name.folded for event in table.events if event.name is not None and event.at > seen}
+            if state is not None and state.name is not None:
+                wanted |= {state.name.folded}
+                called = table.called_at(seen)
+                wanted |= {called.folded} if called != state.name and is_aside(table, state.name) else set()
+    for life in (*idle, *ends):
+        at = ends.get(life)
+        name = applied[life].name if at is None else lives[life].called_at(at)
+        since = applied[life].ddl if at is None else at
+        others = {other_name for other_name, position, other in taken if other != life and position >= since}
+        if name is not None and name.folded in wanted | others:
+            yield RenameTable(life, since, _aside(name, life), late=at is None)
+
+
+def is_aside(table: TableHistory, name: TableId) -> bool:
+    """Return whether a table of the lake gave up a name that it had to another one, and has this name since."""
+    names = (event.name for event in table.events if event.name is not None)
+    return name.folded in {_aside(own, table.life).folded for own in names}
+
+
+def _aside(name: TableId, life: Life) -> TableId:
+    return TableId(name.schema, f"{name.table}_{life.version}")
+
+
+def _standing_still(history: History, life: Life, state: AppliedState) -> TableHistory:
+    """Return the history of a table through where it stands, under the name that it has."""
+    table = beside(history.lives[life.source], life.kind) if life.kind else history.lives[life]
+    events = (replace(event, name=state.name) for event in table.events if event.at <= state.ddl)
+    return _ended(replace(table, events=tuple(events)), state.progress.tso + 1)
+
+
+def _ended(table: TableHistory, at: Tso) -> TableHistory:
+    """Return the history of a table up to a position, from which on it has no name either."""
+    names = tuple((name, since, min(until, at)) for name, since, until in table.names if since < at)
+    return replace(table, events=tuple(event for event in table.events if event.at < at), names=names)
+
+
+def source_of(rules: Sequence[HistoryRule], name: TableId) -> tuple[TableId, str] | None:
+    """Return the source table and the kind of a history table by its name; None for any other name."""
+    for rule in rules:
+        for kind in rule.kinds:
+            suffix = rule.suffix(kind)
+            base = TableId(name.schema, name.table.removesuffix(suffix))
+            if base != name and rule_of(rules, base) == rule:
+                return base, kind
+    return None
+
+
+def tracking(rule: HistoryRule, table: TableHistory, at: Tso) -> HistoryRule:
+    """Return a rule with the names that the columns which it tracks, or does not, had after a DDL of version `at`.
+
+    It names them as they are called now.
+    """
+    if not rule.tracks_some:
+        return rule
+    traced, named = table.origins, {name.lower() for name in (*rule.track, *rule.track_except)}
+    now = traced[-1][2]
+    meant = {now[column.name] for column in table.schema.columns if column.source_name.lower() in named}
+    event, _, then = next(trace for trace in reversed(traced) if trace[0].at <= at)
+    names = tuple(column.source_name for column in event.after.live if then[column.name] in meant)
+    if rule.track:
+        return replace(rule, track=names or ("",))  # none of them was there: no column is called so
+    return replace(rule, track_except=names)
+
+
+def _fits(name: str, patterns: Iterable[str]) -> bool:
+    return any(fits_pattern(name, pattern) for pattern in patterns)
+
+
+def rule_of(rules: Iterable[HistoryRule], name: TableId) -> HistoryRule | None:
+    """Return the rule that excludes a table of that name, else the one with the most exact pattern that it fits.
+
+    None if it fits none. Raises BadSettings where two are equally exact.
+    """
+    text = str(name)
+    fitting = [rule for rule in rules if _fits(text, (rule.pattern,)) and not _fits(text, rule.but)]
+    fitting.sort(key=lambda rule: (not rule.excludes, -rule.literal))
+    if len(fitting) > 1 and not fitting[0].excludes and fitting[0].literal == fitting[1].literal:
+        raise BadSettings(
+            f"the setting history has two patterns for the table {name} that are equally exact, "
+            f'"{fitting[0].pattern}" and "{fitting[1].pattern}", and the most exact one counts alone. Name the table '
+            "itself, or change one of them."
+        )
+    return fitting[0] if fitting else None
+
+
+def beside(table: TableHistory, kind: str, suffix: str = "") -> TableHistory:
+    """Return the history of a history table."""
+    life = replace(table.life, kind=kind)
+    events = tuple(_named(event, suffix) for event in _grown(table.events))
+    own = {table.life: life}
+    gaps = tuple(
+        (at, replace(gap, life=own.get(gap.life, gap.life)) if isinstance(gap, Gap) else gap) for at, gap in table.gaps
+    )
+    return replace(table, life=life, events=events, gaps=gaps)
+
+
+def _on_own_base(table: TableHistory, state: AppliedState | None) -> TableHistory:
+    """Return the history of a table as one of its kinds has it that stands on another dump than its mirror, or on none.
+
+    It has what came before that dump from the feed, and goes on with what comes after it.
+    """
+    base = table.base
+    if base is None or not _is_based_otherwise(table, state):
+        return table
+    names = list[tuple[TableId, Tso, Tso]]()
+    for event, until in zip(table.earlier, (*(event.at for event in table.earlier[1:]), base.at), strict=True):
+        if event.name is not None:
+            names.append((event.name, event.at, until))
+    events = (*table.earlier, *table.events[1:])
+    return replace(table, events=events, names=(*names, *table.names), brought=None, earlier=()) if names else table
+
+
+def _is_based_otherwise(table: TableHistory, state: AppliedState | None) -> bool:
+    if table.base is None or state is None or state.unfilled:
+        return False
+    return state.base is None or state.base.at != table.base.at
+
+
+def _named_late(table: TableHistory, state: AppliedState | None, ddl: Tso, newest: Tso) -> TableHistory:
+    """Return the history of a mirror; one that is switched on late has had the name of now from its beginning.
+
+    `ddl` is where the tables of its source stand, `newest` where the farthest table stands.
+    """
+    late = _called_now(table, ddl)
+    if state is None:
+        return _without_former_names(late, newest)
+    then = [(here.name, now.name) for here, now in zip(table.events, late.events, strict=True) if here.at <= state.ddl]
+    return late if then and state.name == then[-1][1] != then[-1][0] else table
+
+
+def _called_now(table: TableHistory, ddl: Tso) -> TableHistory:
+    """Return a history in which the table has the name of a version before that, too.
+
+    Other tables of its source stand there already. Names from before may be those of others by now.
+    """
+    names = [event.name for event in table.events if event.at <= ddl and event.name is not None]
+    if not names:
+        return table
+    events = (
+        event if event.name is None or event.at > ddl else replace(event, name=names[-1]) for event in table.events
+    )
+    return replace(table, events=tuple(events))
+
+
+def _without_former_names(table: TableHistory, newest: Tso) -> TableHistory:
+    """Return the history of a table that is to be made, aside while it had names that others may have in the lake.
+
+    Those are the names that it gave up by a DDL through which others stand already.
+    """
+    events, following = list[Event](), None
+    end: Tso | None = None
+    for event in reversed(table.events):
+        if following is not None and event.name != following.name:
+            end = following.at
+        former = event.name is not None and end is not None and end <= newest
+        events.append(replace(event, name=_aside(event.name, table.life)) if former and event.name else event)
+        following = event
+    return replace(table, events=tuple(reversed(events)))
+
+
+def _exchanging(table: TableHistory, lives: Mapping[Life, TableHistory], late: Mapping[Life, Tso]) -> TableHistory:
+    """Return a history whose exchanges name the table of the lake that has the other's rows: without mirror its states.
+
+    A mirror that begins late has not all of them. Where there is neither, the mirror is named that is not there.
+    """
+    if all(other in lives and other not in late for _, other in table.exchanges):
+        return table
+    keeping = [kind for kind in HISTORY_KINDS if keeps_states(kind)]
+    events = list[Event]()
+    for event in table.events:
+        if isinstance(event, (Exchanged, Held, Changed)) and event.other is not None:
+            having = [event.other, *(replace(event.other, kind=kind) for kind in keeping)]
+            there = sorted((life for life in having if life in lives), key=lambda life: life in late)
+            event = replace(event, other=there[0] if there else event.other)
+        events.append(event)
+    return replace(table, events=tuple(events))
+
+
+def _named(event: Event, suffix: str) -> Event:
+    return event if event.name is None else replace(event, name=own_name(event.name, suffix))
+
+
+def _grown(events: Iterable[Event]) -> Iterator[Event]:
+    """Yield events with columns that only grow, and their conditions by the names of these."""
+    schema = None
+    for event in events:
+        if schema is None:
+            schema = event.after
+            yield event
+            continue
+        changes = event.hidden or event.changes
+        after, left = beside_mirror(schema, event.before, event.after, changes, event.at)
+        named = {"hidden": left} if event.hidden else {"changes": left} if event.changes else {}
+        event = replace(event, before=schema, after=after, **named)  # type: ignore[arg-type]
+        yield replace(event, predicate=placed(event.predicate, after)) if isinstance(event, Exchanged) else event
+        schema = after
+
+
+# --- what holds one alone ---------------------------------------------------------------------------------------------
+
+
+def _refusals(twin: TableHistory, rule: HistoryRule, *, positions: bool, is_late: bool) -> Iterator[HoldTable]:
+    life = twin.life
+    if not positions:
+        yield HoldTable(
+            life,
+            life.version,
+            "rows of this changefeed carry no commit-ts, so their changes have no place in time. Start it again with a "
+            "commit-ts in the rows, or take the table out of the setting history.",
+        )
+        return
+    begins = -1 if twin.begins is None or not is_late else twin.begins
+    first = max((event.at for event in twin.events if event.at < begins), default=-1)
+    for event in twin.events:
+        if event.at >= first and (reason := history_kind(life.kind).refuses(event.after)):
+            yield HoldTable(life, event.at, reason)
+            break
+    known = {column.name.lower() for column in twin.schema.columns}
+    missing = [name for name in (*rule.track, *rule.track_except) if name.lower() not in known]
+    if missing:
+        yield HoldTable(
+            life,
+            life.version,
+            f'the setting history of "{rule.pattern}" tracks the column "{missing[0]}", which the table does not have; '
+            f"it has {', '.join(column.name for column in twin.schema.columns)}. Correct the setting.",
+        )
+
+
+def _without_rows(
+    table: TableHistory, lives: Mapping[Life, TableHistory], late: Mapping[Life, Tso], state: AppliedState | None
+) -> Iterator[HoldTable]:
+    """Yield a hold where rows come of a table that the lake is to have neither as a mirror nor as states.
+
+    A table that began `late` has not all rows of then; one that gets them and began so itself lacks such rows anyway.
+    """
+    for event in table.events:
+        if not isinstance(event, Exchanged) or (state is not None and state.ddl >= event.at):
+            continue
+        if event.other not in lives:
+            why = (
+                "of which the lake has neither a mirror nor the states. Let the settings (history, tables) ask for one "
+                "of them."
+            )
+        elif event.other in late and table.life not in late:
+            only = "states begin" if event.other.kind else "mirror begins"
+            why = f"whose {only} later than its rows. Rebuild {event.other}, once its input or a dump of it is there."
+        else:
+            continue
+        yield HoldTable(table.life, event.at, f"EXCHANGE PARTITION brings rows of {event.other}, {why}")
+        return
+
+
+def _without_history(twin: TableHistory) -> HoldTable:
+    return HoldTable(
+        twin.life,
+        twin.life.version,
+        f"its mirror stands on the dump {twin.base.uri if twin.base is not None else ''} by now, and it stands without "
+        "that, while the feed has no schema file of it from before. Rebuild it, without its changes of before: "
+        f"cdc-assets rebuild {twin.life}.",
+    )
+
+
+def _without_repair(twin: TableHistory, state: AppliedState, mirror: AppliedState) -> HoldTable:
+    return HoldTable(
+        twin.life,
+        twin.life.version,
+        f"a repair (verify --repair) gave its mirror rows of the source as of {mirror.repaired} that are not in the "
+        f"feed, while this one stood at {state.progress.tso} and the setting history did not ask for it. Rebuild the "
+        f"mirror from the feed, without the repair (cdc-assets rebuild {twin.life.source}), or drop this one from the "
+        "lake: then it begins anew at the present.",
+    )
+
+
+def _taken(mirrors: Iterable[TableHistory], twin: TableHistory, suffix: str) -> tuple[Tso, TableId] | None:
+    """Return when one of the mirrors takes the name of a history table, and that name; None if none does."""
+    name_collisions = [
+        (max(since, start, twin.begins or 0), own_name(name, suffix))
+        for name, start, end in twin.names
+        for table in mirrors
+        if table.life != twin.life.source
+        for other, since, until in table.names
+        if other.folded == own_name(name, suffix).folded and max(since, start, twin.begins or 0) < min(until, end)
+    ]
+    return min(name_collisions, default=None)
+
+
+def _without_name(twin: TableHistory, at: Tso, name: TableId, other: TableId) -> HoldTable:
+    had = f" What this one had by then is in {other}." if at > twin.life.version else ""
+    return HoldTable(
+        twin.life,
+        max(at, twin.life.version),
+        f"a table of the source is called {name}, as this one would be: it keeps its name.{had} "
+        f"{other_suffix(twin.life.kind)}",
+    )
