@@ -51,6 +51,7 @@ from cdc_assets.cli.options import (
     opened,
     pairs,
     run_name,
+    run_options,
     settings_option,
     show_grid,
     show_json,
@@ -177,7 +178,10 @@ def apply(as_json: bool, debug: bool, **given: Any) -> int:
             outcome = pipeline.apply(run_name())
         code = max(code, DONE if outcome.complete and not outcome.quarantined else HELD)
         tables += [str(table.name) for table in outcome.tables if table.state is State.APPLIED]
-        show_json(outcome_json(settings.name, outcome)) if as_json else show_outcome(outcome)
+        if as_json:
+            show_json(outcome_json(settings.name, outcome))
+        else:
+            show_outcome(outcome, run_options(settings.name if len(target.changefeeds) > 1 else ""))
     if not as_json and tables:
         click.echo(query_line(lake, given["settings"], tables))
     return code
@@ -275,7 +279,8 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
             continue
         causes = incomplete_causes(planned.history)
         incomplete = ((name, lacking[name], causes[name]) for name in lacking)
-        for line in plan_lines(steps, listing, waiting, held, incomplete):
+        options = run_options(settings.name if len(target.changefeeds) > 1 else "")
+        for line in plan_lines(steps, listing, waiting, held, incomplete, options):
             click.echo(line)
     return code
 
@@ -331,7 +336,8 @@ def status(
     elif warnings_only:
         show_status(None, (), warnings)
     else:
-        show_status(None if landing_only or not rows else rows, landings, warnings, lag=lag)
+        options = run_options("NAME" if len(feeds) > 1 else "")
+        show_status(None if landing_only or not rows else rows, landings, warnings, lag=lag, options=options)
         if not landing_only and any((cuts := lake_cuts(lake)).values()):
             click.echo("")
             show_cuts(cuts, as_json)

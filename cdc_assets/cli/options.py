@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -325,6 +326,38 @@ def _refuse_unread() -> None:
         )
 
 
+def run_options(changefeed: str = "") -> str:
+    """Return the options by which this run found its changefeed and lake, as a shell takes them for another command.
+
+    `changefeed` is its name where the settings have several. Secrets are replaced by ***. --complete is left out: it is
+    a decision of its own for `release`.
+    """
+    context = click.get_current_context()
+    names = {param.name for param in feed_options(click.command()(lambda: None)).params} - {"complete"} | {"warehouse"}
+    params = {param.name or "": param for param in context.command.params if param.name in names}
+    given = [name for name in params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    words = [f"--changefeed {shlex.quote(changefeed)}"] if changefeed and "changefeed" not in given else []
+    for name in sorted(given, key=lambda name: (name != "settings", name != "sink_uri")):
+        value, param = context.params[name], params[name]
+        if isinstance(value, bool):
+            words.append((param.opts if value else param.secondary_opts)[0])
+            continue
+        values = value if isinstance(value, tuple) else (value,)
+        safe = values if name in ("keys", "history") else [_SECRET_VALUE.sub(r"\1***", text) for text in values]
+        words += [f"{param.opts[0]} {shlex.quote(text)}" for text in safe]
+    if "sink_uri" not in params and given == ["warehouse"]:
+        words.append("with the options of `apply` that describe the changefeed (--sink-uri, --config, --name)")
+    return " ".join(words)
+
+
+_SECRET_VALUE = re.compile(
+    r"((?:^|[?&])[^=&?]*(?:key|secret|token|password|credential|signature|connection.string|user.info)[^=&?]*=)"
+    r"(?!@)[^&]+|(?<=://)[^/@]+(?=@)",
+    re.IGNORECASE,
+)
+"""The value of NAME=VALUE or of a parameter of a URI by a name that stands for a secret, and the login of a URI."""
+
+
 def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
     """Return the pairs of a repeated option NAME=VALUE; raises BadSettings."""
     return dict(_pair(text, option) for text in texts)
@@ -426,11 +459,11 @@ def started_as() -> str:
 # --- printing ---------------------------------------------------------------------------------------------------------
 
 
-def show_outcome(outcome: Outcome) -> None:
-    """Print how a run left every table."""
+def show_outcome(outcome: Outcome, options: str) -> None:
+    """Print how a run left every table; `options` are those that the commands of the ways out need."""
     from cdc_assets.report.text import outcome_lines
 
-    for line, aside in outcome_lines(outcome):
+    for line, aside in outcome_lines(outcome, options):
         click.echo(line, err=aside)
 
 
@@ -440,10 +473,12 @@ def show_status(
     warnings: Mapping[str, Sequence[Any]] | None = None,
     *,
     lag: bool = False,
+    options: str = "",
 ) -> None:
     """Print the table of `lake_status` where there is one, then `lake_warnings`, and the `landing_status` of topics.
 
-    With `lag` a second table has the lag of each table's newest change.
+    With `lag` a second table has the lag of each table's newest change. `options` are those that the commands of the
+    ways out need.
     """
     from cdc_assets.report.findings import group_lines
     from cdc_assets.report.landings import landing_lines
@@ -451,7 +486,8 @@ def show_status(
 
     landed = list(landings)
     if rows is not None:
-        for line in status_lines(list(rows), {landing.changefeed for landing in landed} if lag else None):
+        topic_feeds = {landing.changefeed for landing in landed} if lag else None
+        for line in status_lines(list(rows), topic_feeds, options):
             click.echo(line)
     for name, groups in (warnings or {}).items():
         for line in group_lines(groups):

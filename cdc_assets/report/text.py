@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +32,12 @@ def plan_lines(
     waiting: int,
     held: Mapping[str, str],
     incomplete: Iterable[tuple[str, str, str]],
+    options: str = "",
 ) -> Iterator[str]:
     """Yield what `plan` shows as lines of text.
 
     `waiting` messages are not landed, `held` are the reasons of tables that stopped at their rows, `incomplete` as in
-    its lines.
+    its lines, `options` as in `outcome_lines`.
     """
     yield from step_lines(steps)
     idle = "Nothing to do with what is landed." if waiting else "Nothing to do."
@@ -43,7 +45,9 @@ def plan_lines(
     if waiting:
         yield f"{counted(waiting, 'message')} not landed yet: `apply` lands them first and may have more to do."
     yield from (f"held when last applied: {table}: {reason}" for table, reason in held.items())
-    yield from incomplete_lines(incomplete)
+    lacking = list(incomplete_lines(incomplete))
+    yield from lacking
+    yield from _options_lines((*(step.detail for step in steps if step.action == "hold"), *lacking), options)
     yield from problem_lines(listing.problems)
 
 
@@ -116,8 +120,11 @@ def _mask_lines(tables: Iterable[TableText]) -> Iterator[str]:
         yield from (f"    {column}" for column in columns)
 
 
-def outcome_lines(outcome: Outcome) -> Iterator[tuple[str, bool]]:
-    """Yield what a run did as lines of text, each with whether it goes to the error output."""
+def outcome_lines(outcome: Outcome, options: str = "") -> Iterator[tuple[str, bool]]:
+    """Yield what a run did as lines of text, each with whether it goes to the error output.
+
+    `options` are those with which the commands of the ways out have to be given, "" for none.
+    """
     heads = ("table", "version", "state", "applied through", "its time", "steps", "changes")
     shown = [table for table in outcome.tables if table.state is not State.DROPPED or table.steps]
     times = [tso_time(table.through) if table.through > 0 else "" for table in shown]
@@ -127,7 +134,8 @@ def outcome_lines(outcome: Outcome) -> Iterator[tuple[str, bool]]:
     ]
     yield from ((line, False) for line in grid_lines(heads, rows))
     stopped = ((table.state, str(table.name), table.reason, table.ways) for table in outcome.tables if table.reason)
-    yield from ((line, True) for line in _stopped_lines(stopped))
+    stops = list(_stopped_lines(stopped))
+    yield from ((line, True) for line in stops)
     for table in outcome.tables:
         if table.excluded:
             yield f"kept out: {table.name}: {counted(table.excluded, 'record')} of forgotten keys", False
@@ -136,9 +144,11 @@ def outcome_lines(outcome: Outcome) -> Iterator[tuple[str, bool]]:
             yield f"quarantined: {table.name}: {records}; see `cdc-assets quarantine`", True
     before = {finding.table for finding in outcome.known_findings if finding.rule == INCOMPLETE}
     lacking = [(str(t.name), t.incomplete, t.incomplete_cause) for t in outcome.tables if t.incomplete]
-    yield from ((line, True) for line in incomplete_lines(lack for lack in lacking if lack[0] not in before))
+    gaps = list(incomplete_lines(lack for lack in lacking if lack[0] not in before))
+    yield from ((line, True) for line in gaps)
     if still := [name for name, _, _ in lacking if name in before]:
         yield f"incomplete as before: {first_of(still, 'table')}: see `cdc-assets status`", True
+    yield from ((line, True) for line in _options_lines((*stops, *gaps), options))
     new, known = (
         [finding for finding in findings if finding.rule != INCOMPLETE]
         for findings in (outcome.new_findings, outcome.known_findings)
@@ -151,8 +161,11 @@ def outcome_lines(outcome: Outcome) -> Iterator[tuple[str, bool]]:
     held = {table.reason for table in outcome.tables}
     problems = {path: message for path, message in outcome.problems.items() if message not in held}
     yield from ((line, True) for line in problem_lines(problems))
-    idle = "" if any(table.steps for table in outcome.tables) else "; nothing new"
-    yield f"checkpoint {outcome.checkpoint}, {outcome.seconds:.1f} s{idle}", False
+    stopped_states = Counter(str(table.state) for table in outcome.tables if table.state.stopped)
+    end = "; ".join(f"{counted(count, 'table')} {state}" for state, count in stopped_states.items())
+    if not end and not any(table.steps for table in outcome.tables):
+        end = "nothing new"
+    yield f"checkpoint {outcome.checkpoint}, {outcome.seconds:.1f} s{'; ' if end else ''}{end}", False
 
 
 def _stopped_lines(tables: Iterable[tuple[State, str, str, tuple[str, ...]]]) -> Iterator[str]:
@@ -165,12 +178,21 @@ def _stopped_lines(tables: Iterable[tuple[State, str, str, tuple[str, ...]]]) ->
         yield from (f"  way out: {way}" for way in ways)
 
 
-def status_lines(rows: Sequence[TableStatus], landed: Collection[str] | None = None) -> Iterator[str]:
+def _options_lines(lines: Iterable[str], options: str) -> Iterator[str]:
+    """Yield the options that the commands in lines on held and incomplete tables need, where there are commands."""
+    if options and any("cdc-assets " in line for line in lines):
+        yield f"give these commands: {options}"
+
+
+def status_lines(
+    rows: Sequence[TableStatus], landed: Collection[str] | None = None, options: str = ""
+) -> Iterator[str]:
     """Yield each table's progress as lines of text, then the held tables and the ways out.
 
     Args:
         rows: The tables, with the name of each changefeed where there are several.
         landed: The changefeeds that read topics: their stages have other names. None leaves the lag by stage out.
+        options: Those with which the commands of the ways out have to be given.
     """
     heads = ["table", "version", "rows", "applied through", "its time", "behind checkpoint", "check", "quarantine"]
     counts = ["" if row.rows is None else f"{row.rows:,}" for row in rows]
@@ -205,8 +227,12 @@ def status_lines(rows: Sequence[TableStatus], landed: Collection[str] | None = N
             yield f"rows do not add up: {row.table}: {row.miscounted}"
         if row.unfinished:
             yield row.unfinished
-    yield from _stopped_lines((row.state, row.table, row.reason, row.ways) for row in rows if row.reason)
-    yield from incomplete_lines((row.table, row.incomplete, row.incomplete_cause) for row in rows if row.incomplete)
+    stops = [
+        *_stopped_lines((row.state, row.table, row.reason, row.ways) for row in rows if row.reason),
+        *incomplete_lines((row.table, row.incomplete, row.incomplete_cause) for row in rows if row.incomplete),
+    ]
+    yield from stops
+    yield from _options_lines((*stops, *(row.unfinished for row in rows)), options)
 
 
 def record_lines(row: QuarantinedRow) -> Iterator[str]:

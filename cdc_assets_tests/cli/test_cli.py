@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from cdc_assets.cli import commands
+from cdc_assets.cli.options import run_options
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.ledger_entries import TableState
 from cdc_assets.model.progress import State
@@ -360,3 +362,50 @@ def test_files_of_another_protocol_are_told_before_what_its_rows_would_lack(
     process = here(command, "--sink-uri", f"file://{feed.bucket()}?protocol=csv", *lake)
     assert process.returncode == 2
     assert "protocol csv does not write" in process.stderr
+
+
+GIVE = "give these commands: "
+
+
+def held_feed(directory: Path) -> tuple[LittleFeed, int]:
+    """Return a feed whose second DDL nobody can read, and the version of that."""
+    feed, at = LittleFeed(directory), FIRST + 5
+    feed.create("s.t")
+    feed.ddl("s.t", at, "ALTER TABLE `t` FROBNICATE `v`", 5)
+    feed.publish(FIRST + 9)
+    return feed, at
+
+
+@pytest.mark.parametrize("form", ["options", "settings", "settings of several"])
+def test_a_plan_with_holds_ends_with_the_options_that_its_commands_need(
+    form: str, tmp_path: Path, here: Commands
+) -> None:
+    feed, at = held_feed(tmp_path)
+    file, lake = tmp_path / "our feeds.yaml", str(tmp_path / "lake")
+    uri = f"file://{feed.bucket}?protocol=csv"
+    if form == "options":
+        given = ["--sink-uri", uri, "--config", str(feed.toml), "--warehouse", lake]
+    else:
+        feeds = [{"name": "shop", "sink_uri": uri, "changefeed_config": str(feed.toml)}]
+        feeds += [{**feeds[0], "name": "other", "namespace": "o_{schema}"}] if "several" in form else []
+        file.write_text(json.dumps({"lake": {"warehouse": lake}, "changefeeds": feeds}))
+        given = ["--settings", str(file)]
+    lines = here("plan", *given).stdout.splitlines()
+    options = [line.removeprefix(GIVE) for line in lines if line.startswith(GIVE)]
+    assert len(options) == (2 if "several" in form else 1)
+    released = here("release", "s.t", str(at), "--skip", "--dry-run", *shlex.split(options[0]))
+    assert (released.returncode, "Nothing was recorded" in released.stdout) == (0, True), released.stderr
+
+
+def test_options_for_other_commands_have_no_secrets() -> None:
+    uri = "s3://b/p?protocol=csv&secret-access-key=Xy1Xy1&region=r"
+    given = ["--sink-uri", uri, "--kafka", "sasl.password=Xy1Xy1", "--kafka", "sasl.username=@USER"]
+    given += ["--initial", "mysql://me:Xy1Xy1@host:4000", "--key", "s.keys=id", "--accept-unordered"]
+    with commands.commands["plan"].make_context("plan", given):
+        options = run_options()
+    assert "Xy1" not in options
+    assert shlex.split(options)[:2] == ["--sink-uri", uri.replace("Xy1Xy1", "***")]
+    assert {"s.keys=id", "sasl.username=@USER", "sasl.password=***", "mysql://***@host:4000"} < set(
+        shlex.split(options)
+    )
+    assert "--accept-unordered" in options

@@ -34,6 +34,7 @@ def test_a_plan_names_tables_that_stopped_at_their_rows(
     with commands_here(spark, monkeypatch, capsys) as run:
         assert run("plan", *of_feed).returncode == 0
         assert run("apply", *of_feed).returncode == 1
+        assert run("apply", *of_feed).stdout.rstrip().endswith(" s; 1 table held")
         held = run("plan", *of_feed)
         assert held.returncode == 1
         assert "s.t: " in held.stdout.splitlines()[-1]
