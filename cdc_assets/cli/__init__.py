@@ -346,7 +346,7 @@ def status(
             nothing = "All tables of the lake are dropped; --all shows them." if known else nothing
             click.echo("Nothing of topics is landed in the lake." if rows else nothing)
     held = any(row.wants_a_person or row.state is State.LOADING for row in rows)
-    held |= any(landing.unreadable for landing in landings)
+    held |= any(landing.unreadable for landing in landings) or not (known or landings)
     return HELD if held else DONE
 
 
