@@ -234,7 +234,7 @@ def _check_quote(file: _CsvFile) -> None:
         return
     if head.startswith(b"ticdc-meta$"):
         raise file.error(
-            f"{file.path} starts with a header line. Set output-field-header in the changefeed TOML.",
+            f"{file.path} starts with a header line. Set output-field-header under [sink.csv] of the changefeed TOML.",
             file.first,
         )
     expected = f"the quote {quote.decode()}" if quote else "I, U or D without quotes"
@@ -257,7 +257,7 @@ def _check_terminator(file: _CsvFile) -> None:
         return
     raise file.error(
         f"{file.path} ends its records with {line_end}, and terminator {expected.decode()!r} was expected. "
-        "Set terminator in the changefeed TOML as the changefeed has it; TiCDC's default is CRLF.",
+        "Set terminator under [sink] of the changefeed TOML as the changefeed has it; TiCDC's default is CRLF.",
         file.first,
     )
 
@@ -601,7 +601,7 @@ def columns_of_header(line: bytes, how: Dialect, promised: RowColumns, schema: T
     if not text.startswith(head):
         raise MalformedData(
             f'{path} has the header "{_shortened(text)}"; by the options it starts with "{_shortened(head)}". '
-            "Check include-commit-ts, output-old-value and the delimiter in the changefeed TOML.",
+            "Check include-commit-ts, output-old-value and the delimiter under [sink.csv] of the changefeed TOML.",
             path=path,
             line=1,
         )
