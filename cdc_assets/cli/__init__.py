@@ -65,6 +65,7 @@ from cdc_assets.cli.query import query, query_line
 from cdc_assets.cli.setup import setup
 from cdc_assets.errors import BadSettings, CdcError, MetadataMissing, SetupError
 from cdc_assets.features.forgetting.cli import forget
+from cdc_assets.model.findings import Severity
 from cdc_assets.model.progress import State
 from cdc_assets.model.wording import counted
 
@@ -249,6 +250,7 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
     """Show what `apply` would do: each DDL with its text, its cost and how to undo it. Reads only."""
     from cdc_assets.operations.opening import begun, open_planner
     from cdc_assets.operations.status import row_counts, stopped_at_rows
+    from cdc_assets.report.findings import grouped
     from cdc_assets.report.plan_text import describe_plan
     from cdc_assets.report.tables import incomplete_causes, incomplete_tables
     from cdc_assets.report.text import plan_lines
@@ -259,11 +261,12 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
         with open_planner(settings, begun(target.lake)) as planner:
             listing, planned = planner.plan()
             waiting = planner.waiting()
+            findings = [note for note in planner.findings(listing, planned) if note.severity is not Severity.WARNING]
         lake = begun(target.lake)
         steps = describe_plan(planned, row_counts(lake, settings) if lake is not None else None)
         lacking = incomplete_tables(planned.history)
         held = stopped_at_rows(lake, settings.name, planned) if lake is not None else {}
-        stops = listing.problems or lacking or held or any(step.action == "hold" for step in steps)
+        stops = listing.problems or lacking or held or findings or any(step.action == "hold" for step in steps)
         code = max(code, HELD if stops else DONE)
         if as_json:
             show_json(
@@ -272,6 +275,7 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
                     "checkpoint": listing.checkpoint,
                     "steps": [dataclasses.asdict(s) for s in steps],
                     "held": held,
+                    "findings": [dataclasses.asdict(group) for group in grouped(findings)],
                     "incomplete": lacking,
                     "not_landed": waiting,
                 }
@@ -280,7 +284,7 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
         causes = incomplete_causes(planned.history)
         incomplete = ((name, lacking[name], causes[name]) for name in lacking)
         options = run_options(settings.name if len(target.changefeeds) > 1 else "")
-        for line in plan_lines(steps, listing, waiting, held, incomplete, options):
+        for line in plan_lines(steps, listing, waiting, held, incomplete, findings, options):
             click.echo(line)
     return code
 

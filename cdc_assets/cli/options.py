@@ -480,17 +480,18 @@ def show_status(
     With `lag` a second table has the lag of each table's newest change. `options` are those that the commands of the
     ways out need.
     """
-    from cdc_assets.report.findings import group_lines
+    from cdc_assets.report.findings import beside_holds, group_lines
     from cdc_assets.report.landings import landing_lines
     from cdc_assets.report.text import status_lines
 
-    landed = list(landings)
+    landed, shown = list(landings), list(rows or ())
     if rows is not None:
         topic_feeds = {landing.changefeed for landing in landed} if lag else None
-        for line in status_lines(list(rows), topic_feeds, options):
+        for line in status_lines(shown, topic_feeds, options):
             click.echo(line)
     for name, groups in (warnings or {}).items():
-        for line in group_lines(groups):
+        reasons = {row.table: row.reason for row in shown if row.changefeed == name}
+        for line in group_lines(beside_holds(groups, reasons)):
             click.echo(line if len(warnings or ()) == 1 or line.startswith(" ") else f"{name}: {line}")
     if rows is not None and landed:
         click.echo("")

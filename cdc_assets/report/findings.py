@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.wording import counted, first_of
@@ -71,6 +71,21 @@ def group_lines(groups: Iterable[FindingGroup]) -> Iterator[str]:
                 yield f"    and {counted(len(subjects), f'more {kind}')}"
         elif subjects:
             yield f"    {first_of(subjects, kind, _SHOWN)}"
+
+
+def beside_holds(groups: Iterable[FindingGroup], reasons: Mapping[str, str]) -> list[FindingGroup]:
+    """Return groups without what repeats why tables are held; `reasons` are those by the names of held tables."""
+    shown = []
+    for group in groups:
+        subjects = tuple(subject for subject in group.subjects if not _repeats(group, subject, reasons))
+        if subjects:
+            shown.append(replace(group, subjects=subjects))
+    return shown
+
+
+def _repeats(group: FindingGroup, subject: GroupedSubject, reasons: Mapping[str, str]) -> bool:
+    reason = reasons.get(subject.table, "")
+    return group.severity is Severity.HOLD and any(text and text in reason for text in (group.sentence, subject.detail))
 
 
 def incomplete_lines(tables: Iterable[tuple[str, str, str]]) -> Iterator[str]:

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cdc_assets.model.findings import INCOMPLETE
+from cdc_assets.model.findings import INCOMPLETE, Finding
 from cdc_assets.model.lake_columns import LIVING
 from cdc_assets.model.progress import State
 from cdc_assets.model.tso import tso_time
 from cdc_assets.model.window_metrics import LAG_HEADS, LANDED_LAG_HEADS, lag_cells
 from cdc_assets.model.wording import counted, first_of, seconds_text, with_column
-from cdc_assets.report.findings import group_lines, grouped, incomplete_lines, problem_lines
+from cdc_assets.report.findings import beside_holds, group_lines, grouped, incomplete_lines, problem_lines
 from cdc_assets.report.plan_text import StepText
 
 if TYPE_CHECKING:
@@ -32,12 +32,13 @@ def plan_lines(
     waiting: int,
     held: Mapping[str, str],
     incomplete: Iterable[tuple[str, str, str]],
+    findings: Iterable[Finding] = (),
     options: str = "",
 ) -> Iterator[str]:
     """Yield what `plan` shows as lines of text.
 
     `waiting` messages are not landed, `held` are the reasons of tables that stopped at their rows, `incomplete` as in
-    its lines, `options` as in `outcome_lines`.
+    its lines, `findings` say what would stop or hold tables, `options` are as in `outcome_lines`.
     """
     yield from step_lines(steps)
     idle = "Nothing to do with what is landed." if waiting else "Nothing to do."
@@ -45,6 +46,8 @@ def plan_lines(
     if waiting:
         yield f"{counted(waiting, 'message')} not landed yet: `apply` lands them first and may have more to do."
     yield from (f"held when last applied: {table}: {reason}" for table, reason in held.items())
+    reasons = {**{step.table: step.detail for step in steps if step.action == "hold"}, **held}
+    yield from group_lines(beside_holds(grouped(findings), reasons))
     lacking = list(incomplete_lines(incomplete))
     yield from lacking
     yield from _options_lines((*(step.detail for step in steps if step.action == "hold"), *lacking), options)
@@ -153,7 +156,8 @@ def outcome_lines(outcome: Outcome, options: str = "") -> Iterator[tuple[str, bo
         [finding for finding in findings if finding.rule != INCOMPLETE]
         for findings in (outcome.new_findings, outcome.known_findings)
     )
-    yield from ((line, True) for line in group_lines(grouped(new)))
+    reasons = {str(table.name): table.reason for table in outcome.tables}
+    yield from ((line, True) for line in group_lines(beside_holds(grouped(new), reasons)))
     standing = len(grouped(known))
     if standing:
         some = counted(standing, "warning of earlier runs stands", "warnings of earlier runs stand")

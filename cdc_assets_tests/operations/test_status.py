@@ -44,6 +44,25 @@ def test_a_plan_names_tables_that_stopped_at_their_rows(
         assert run("plan", *of_feed).returncode == 0
 
 
+def test_a_wrong_terminator_is_in_the_first_plan_and_said_once_of_each_table(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    feed = LittleFeed(tmp_path)
+    for name in ("s.t", "s.u"):
+        feed.create(name)
+        rows = feed.rows(name, FIRST, [("I", FIRST + 1, 1, "a"), ("I", FIRST + 2, 2, "b")])
+        rows.write_bytes(rows.read_bytes().replace(b"\r\n", b"\n"))
+    feed.publish(FIRST + 10)
+    lake = str(tmp_path / "lake")
+    of_feed = ["--sink-uri", f"file://{feed.bucket}?protocol=csv&date-separator=none", "--config", str(feed.toml)]
+    with commands_here(spark, monkeypatch, capsys) as run:
+        runs = {command: run(command, *of_feed, "--warehouse", lake) for command in ("plan", "apply")}
+        runs |= {"status": run("status", "--warehouse", lake), "second": run("plan", *of_feed, "--warehouse", lake)}
+    for command, ended in runs.items():
+        text = ended.stdout + ended.stderr
+        assert (ended.returncode, text.count("terminator under [sink]")) == (1, 2), (command, text)
+
+
 def interrupted_at(kind: type[Step], feed: LittleFeed, lake: LakeSettings, spark: SparkSession) -> None:
     """Apply a feed until a step of a kind was carried out."""
 
