@@ -104,6 +104,11 @@ class AppliedState:
         """Return whether the table was created from its dump, and its rows are still missing."""
         return self.base is not None and self.progress == Progress(self.base.at, Phase.DDL)
 
+    @property
+    def is_unread(self) -> bool:
+        """Return whether nothing of its input was applied yet: it was made right below the RENAME where it begins."""
+        return self.begins is not None and self.since == self.progress.tso
+
 
 @dataclass(frozen=True, slots=True)
 class MissingRows:

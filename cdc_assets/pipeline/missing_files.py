@@ -78,7 +78,8 @@ def is_unrecorded(table: TableHistory, state: AppliedState, entries: Iterable[Fi
     The ledger is a new one then, and whether other files were there before nobody knows. `entries` are the table's.
     """
     begun = table.life.version if table.base is None else table.base.at
-    return state.progress > Progress(begun, Phase.ROWS) and state.progress.phase is Phase.ROWS and not any(entries)
+    has_rows = state.progress > Progress(begun, Phase.ROWS) and state.progress.phase is Phase.ROWS
+    return has_rows and not state.is_unread and not any(entries)
 
 
 def entries_of(source: Source, history: History, life: Life, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:

@@ -20,7 +20,7 @@ from cdc_assets.model.findings import Finding
 from cdc_assets.model.forgetting import kept_out
 from cdc_assets.model.gaps import CompletePattern, complete_patterns
 from cdc_assets.model.names import unfit_name
-from cdc_assets.model.progress import AppliedState, Base, Life, Phase
+from cdc_assets.model.progress import AppliedState, Base, Life, Phase, Progress
 from cdc_assets.model.releases import SettingsChange, releases_of
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
@@ -296,11 +296,16 @@ class Planner:
     def _begins(self, listing: Listing, planned: Plan) -> dict[Life, AppliedState]:
         """Return the tables that were switched on when input from before was gone, and the states in which they begin.
 
-        Those are of the table of the same source, mirror or not, that is applied farthest.
+        Those are of the table of the same source, mirror or not, that is applied farthest. One that was only made says
+        nothing of the input.
         """
         applied, name = planned.applied, self.settings.name
         standing = dict[Life, AppliedState]()
-        for life, state in sorted(applied.items(), key=lambda item: (item[1].progress, not item[0].kind)):
+
+        def reach(item: tuple[Life, AppliedState]) -> tuple[bool, Progress, bool]:
+            return not item[1].is_unread, item[1].progress, not item[0].kind
+
+        for life, state in sorted(applied.items(), key=reach):
             if not state.unfilled:
                 standing[life.source] = state
         lives = planned.history.lives

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -216,6 +216,27 @@ def test_the_history_of_a_renamed_table_begins_at_the_rename(tmp_path: Path, at_
         assert begun(applied, Life(life.born_as, life.version, kind)) == (f"from {at}",)
     (taken,) = (table for table in make_cut(applied.pipeline(), "now").taken if table.life.kind == "scd2")
     assert taken.snapshot_id is not None
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+@pytest.mark.parametrize("steps", range(8))
+def test_histories_begin_at_the_rename_wherever_the_run_that_makes_them_stops(
+    tmp_path: Path, mirror: bool, steps: int
+) -> None:
+    source = Source(tmp_path, "x")
+    source.rename("x", "a")
+    source.write("a", 1)
+    source.published()
+    rule = {"kinds": ["log", "scd2"], "mirror": mirror}
+    applied = Applied(source, {"s.a": rule})
+    applied.apply(steps)
+    source.write("a", 0)
+    source.published()
+    assert applied.apply() == []
+    born = source.tables["a"]
+    begins = born.begins("log", RULES)
+    for kind, expected in (("log", born.log(begins)), ("scd2", born.states(begins))):
+        assert applied.rows(replace(born.life, kind=kind)) == expected
 
 
 def test_an_extract_of_before_the_rename_comes_from_the_feed(tmp_path: Path) -> None:
