@@ -239,6 +239,30 @@ def test_histories_begin_at_the_rename_wherever_the_run_that_makes_them_stops(
         assert applied.rows(replace(born.life, kind=kind)) == expected
 
 
+@pytest.mark.parametrize("steps", range(1, 9))
+def test_histories_that_a_stopped_run_made_go_on_to_the_rename_that_ends_them(tmp_path: Path, steps: int) -> None:
+    source = Source(tmp_path, "x")
+    source.rename("x", "a")
+    source.write("a", 1)
+    source.published()
+    applied = Applied(source)
+    applied.apply(steps)
+    source.write("a", 0)
+    former = source.tables["a"]
+    begins = former.begins("log", RULES)
+    source.begin("y")
+    expected = {"log": former.log(begins), "scd2": former.states(begins)}
+    source.rename("a", "old")
+    source.rename("y", "a")
+    source.write("old", 1)
+    source.published()
+    assert applied.apply() == []
+    assert list(applied.faults()) == []
+    lives = {kind: replace(former.life, kind=kind) for kind in expected}
+    made = {kind: applied.rows(life) for kind, life in lives.items() if life in applied.lake.tables}
+    assert made == {kind: expected[kind] for kind in made}
+
+
 def test_an_extract_of_before_the_rename_comes_from_the_feed(tmp_path: Path) -> None:
     source = Source(tmp_path, "x")
     applied = Applied(source)

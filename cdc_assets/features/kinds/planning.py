@@ -78,7 +78,8 @@ def with_kinds(
             if left is not None:
                 at, earlier = left
                 twin = beside(table, kind, earlier.suffix(kind)) if kind and earlier is not None else table
-                lives[twin.life] = _ended(twin, at)
+                joined = applied[twin.life].begins
+                lives[twin.life] = _ended(twin if joined is None else _begun_by_rename(twin, joined), at)
                 ends[twin.life] = at
                 of |= {twin.life: earlier} if kind and earlier is not None else {}
         if rule is None or rule.mirror:
@@ -147,7 +148,7 @@ def _left(
     earlier: HistoryRule | None = None
     is_asked = False
     for name, since, until in table.names:
-        if until <= state.progress.tso:
+        if until <= max(state.progress.tso, state.begins or 0):
             continue
         rule = rule_of(rules, name)
         if not _asks(rule, kind):
