@@ -9,7 +9,7 @@ read_replay   the changes of these keys, from the records' windows on
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import polars as pl
@@ -27,6 +27,7 @@ from cdc_assets.model.lake_columns import DELETED_AT
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows, ChangeTable
+from cdc_assets.model.wording import with_column
 
 _ROW = "_cdc_row"
 
@@ -144,13 +145,14 @@ class RecordReplay:
 
 @dataclass(frozen=True, slots=True)
 class RecordLookup:
-    """What the files now say of quarantined records: the keys of those that fit, and (file, line) of those that do not.
+    """What the files now say of quarantined records: the keys of those that fit, and why others do not.
 
+    `bad` are the reasons of these, each with the record's place, by (file, line).
     `keys` is None where all keys of the range are to be merged.
     """
 
     keys: pa.Table | None
-    bad: frozenset[tuple[str, int]] = frozenset()
+    bad: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
 
 def find_keys(replay: RecordReplay, reader: SplitReader) -> RecordLookup:
@@ -159,7 +161,7 @@ def find_keys(replay: RecordReplay, reader: SplitReader) -> RecordLookup:
     Raises MalformedData for a file that cannot be trusted at all, and TableHeld where all keys would have to be merged
     and rows of some were forgotten.
     """
-    bad: set[tuple[str, int]] = set()
+    bad: dict[tuple[str, int], str] = {}
     seen: set[tuple[str, int]] = set()
     keys: list[pa.Table] = []
     for place, step in replay.windows:
@@ -167,16 +169,18 @@ def find_keys(replay: RecordReplay, reader: SplitReader) -> RecordLookup:
         window = decode_window(replace(step, sets_aside=True), reader, share)
         if window.report.failed:
             raise rejected(step, window.report)
-        bad.update((r.path, r.line) for r in window.rejects if r.line in replay.targets[r.path])
+        for r in (reject for reject in window.rejects if reject.line in replay.targets[reject.path]):
+            where = with_column(r.place or f"{r.path} line {r.line}", r.column, r.reason)
+            bad[r.path, r.line] = f"{where}: {r.reason}"
         changes = window.changes.filter(_targets(window.changes, step, replay.targets, reader))
         before = {position: _lines_before(step.files[position], reader) for position in share}
         places = zip(changes.column(FILE).to_pylist(), changes.column(LINE).to_pylist(), strict=True)
         seen.update((step.files[position].name, line + before[position]) for position, line in places)
         if not kind_of(replay.frame).EQUAL_ROWS:
             keys.append(_to_present(changes, replay, place).select(list(replay.frame.schema.key)))
-    lost = any((path, line) not in seen | bad for path, lines in replay.targets.items() for line in lines)
+    lost = any((path, line) not in seen | bad.keys() for path, lines in replay.targets.items() for line in lines)
     if keys and not (replay.whole or lost or sum(table.num_rows for table in keys) > MAX_KEYS):
-        return RecordLookup(pa.concat_tables(keys), frozenset(bad))
+        return RecordLookup(pa.concat_tables(keys), bad)
     if keys and replay.alone:
         life = replay.frame.life
         raise TableHeld(
@@ -186,7 +190,7 @@ def find_keys(replay: RecordReplay, reader: SplitReader) -> RecordLookup:
             f"(cdc-assets rebuild {life}).",
             table=str(life),
         )
-    return RecordLookup(None, frozenset(bad))
+    return RecordLookup(None, bad)
 
 
 def read_replay(replay: RecordReplay, reader: SplitReader, place: int) -> Window:

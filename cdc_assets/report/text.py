@@ -245,7 +245,13 @@ def record_lines(row: QuarantinedRow) -> Iterator[str]:
     place, reason = message.groups() if message else (f"{row.file} line {row.line}", row.reason)
     kind = f" ({row.life.kind})" if row.life.kind else ""
     yield f"{row.state}  {row.table}{kind}  {with_column(place, row.column, reason)}: {reason}"
-    yield f"    {row.raw[:200]!r}"
+    yield f"    {_printed(row.raw)[:200]}"
+
+
+def _printed(raw: bytes) -> str:
+    """Return bytes as text in one line: what is no UTF-8 or cannot be printed as \\xNN, \\n and the like."""
+    text = raw[:1000].decode("utf-8", "backslashreplace")
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def _state(state: str, incomplete: str) -> str:

@@ -81,6 +81,12 @@ def test_a_message_in_quarantine_is_named_by_its_offset_and_a_record_by_its_line
     assert line.startswith("open  shop.t (log)  ")
 
 
+def test_the_bytes_of_a_record_are_shown_as_text_in_one_line() -> None:
+    life, when, raw = Life(TableId("shop", "t"), 1), dt.datetime.now(dt.timezone.utc), '"höhe\n'.encode() + b"\xff"
+    row = QuarantinedRow(life, life.born_as, "shop/t/x", 2, "v", "odd", 1, 5, 0, "run", when, raw=raw)
+    assert list(record_lines(row))[1] == r'    "höhe\n\xff'
+
+
 def refusal(directory: Path, **given: Any) -> str:
     """Return the sentence with which an inspection of an archive ends."""
     settings = settings_of(TOPIC, archive={"uri": str(directory), "layout": "records"}, **given)

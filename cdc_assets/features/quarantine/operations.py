@@ -22,7 +22,7 @@ from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import ApplyRows, ChangeTable, ExchangePartition, HoldTable, RenameTable
 from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
-from cdc_assets.model.wording import first_of
+from cdc_assets.model.wording import counted, first_of
 from cdc_assets.operations.named import is_called
 from cdc_assets.pipeline.pipeline import looking_again
 from cdc_assets.pipeline.replay import ReplayRequest, plan_replay
@@ -59,7 +59,7 @@ def replay(pipeline: Pipeline, table: str = "") -> tuple[ReplayResult, ...]:
         return ()
     done = []
     for life, rows in sorted(lives.items()):
-        name, left = rows[-1].table, len(rows)
+        name, left, reasons = rows[-1].table, len(rows), list[str]()
         try:
             if life not in applied:
                 raise TableHeld(f"{life} is not in the lake. Apply the changefeed first.", table=str(life))
@@ -70,8 +70,11 @@ def replay(pipeline: Pipeline, table: str = "") -> tuple[ReplayResult, ...]:
                     table=str(life),
                 )
             for some in _apart(due, applied[life]):
-                left -= len(some) - looking_again(partial(_replayed, pipeline, some, applied[life]))
-            done.append(ReplayResult(life, name, len(rows) - left, left))
+                bad = looking_again(partial(_replayed, pipeline, some, applied[life]))
+                left -= len(some) - len(bad)
+                reasons += bad
+            others = f"; {counted(len(reasons) - 1, 'more record')} of it" if reasons[1:] else ""
+            done.append(ReplayResult(life, name, len(rows) - left, left, f"{reasons[0]}{others}" if reasons else ""))
         except (InputError, Retryable) as error:
             done.append(ReplayResult(life, name, len(rows) - left, left, error.message, error))
     return tuple(done)
@@ -93,9 +96,10 @@ def _apart(rows: Sequence[QuarantinedRow], applied: AppliedState) -> Iterator[Se
             yield some
 
 
-def _replayed(pipeline: Pipeline, rows: Sequence[QuarantinedRow], applied: AppliedState) -> int:
-    """Replay records of one table, and return how many do not fit yet."""
-    return len(pipeline.lake.replay(_plan_replay(pipeline, rows, applied), pipeline.source.reader).bad)
+def _replayed(pipeline: Pipeline, rows: Sequence[QuarantinedRow], applied: AppliedState) -> tuple[str, ...]:
+    """Replay records of one table, and return why those that do not fit yet do not."""
+    lookup = pipeline.lake.replay(_plan_replay(pipeline, rows, applied), pipeline.source.reader)
+    return tuple(lookup.bad.values())
 
 
 def awaiting_replay(pipeline: Pipeline) -> frozenset[Life]:
