@@ -1,7 +1,7 @@
 """The command line. Nothing heavy is imported before a command needs it, so that `--help` is instant.
 
-Exit codes: 0 everything is applied; 1 something is held, quarantined, incomplete or cannot be reached; 2 wrong usage
-or setup.
+Exit codes: 0 everything is applied; 1 something is held, quarantined, incomplete, not there yet or out of reach;
+2 wrong usage or setup; 130 interrupted by Ctrl-C.
 
     cuts       commands about the past: cuts of all tables, tables as of a moment, changes between two
     help       the help of commands: groups, options that are used, examples
@@ -63,7 +63,7 @@ from cdc_assets.cli.options import (
 from cdc_assets.cli.progress import show_log, watching
 from cdc_assets.cli.query import query, query_line
 from cdc_assets.cli.setup import setup
-from cdc_assets.errors import BadSettings, CdcError, MetadataMissing, SetupError
+from cdc_assets.errors import BadSettings, CdcError, SetupError
 from cdc_assets.features.forgetting.cli import forget
 from cdc_assets.model.findings import Severity
 from cdc_assets.model.progress import State
@@ -105,7 +105,7 @@ def main() -> None:
         if debug:
             click.echo(_trace(), err=True)
         click.echo(f"cdc-assets: {error}", err=True)
-        sys.exit(WRONG if isinstance(error, (SetupError, MetadataMissing)) else HELD)
+        sys.exit(WRONG if isinstance(error, SetupError) else HELD)
 
 
 def _leave(code: int) -> NoReturn:

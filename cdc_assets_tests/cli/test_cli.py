@@ -330,7 +330,7 @@ def test_a_missing_lake_is_reported_and_not_created(command: str, tmp_path: Path
 
 def test_a_changefeed_without_its_first_checkpoint_is_named_as_such(tmp_path: Path, here: Commands) -> None:
     process = here("inspect", "--sink-uri", f"file://{tmp_path}?protocol=csv")
-    assert process.returncode == 2
+    assert process.returncode == 1
     assert "metadata" in process.stderr
     assert "Traceback" not in process.stderr
 
@@ -340,7 +340,7 @@ def test_a_changefeed_that_has_not_begun_leaves_no_lake(bucket: str, tmp_path: P
     (tmp_path / "empty").mkdir()
     uri = f"file://{tmp_path / bucket}?protocol=csv"
     output = here("apply", "--sink-uri", uri, "--accept-unordered", "--warehouse", str(tmp_path / "lake"))
-    assert (output.returncode, "Traceback" in output.stderr) == (2, False)
+    assert (output.returncode, "Traceback" in output.stderr) == (1 if bucket == "empty" else 2, False)
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]
 
 
