@@ -536,7 +536,7 @@ def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:
 @click.option("--undo", is_flag=True, help="Undo a release that was not used yet.")
 @dry_run_option
 @yes_option
-@click.option("--list", "listed", is_flag=True, help="Show every release; needs the lake only.")
+@click.option("--list", "listed", is_flag=True, help="Show every decision that was recorded; needs the lake only.")
 @click.option("--who", default="", help="Who decides, for the record.")
 @feed_options
 @lake_options(required=True)
@@ -619,7 +619,10 @@ def _show_releases(as_json: bool, given: dict[str, Any]) -> int:
     lake, names = lake_and_names(given)
     heads = ("changefeed", *RECORD)
     rows = [(name, *row) for name in names for row in recorded(recorded_decisions(lake, name))]
-    show_json([dict(zip(heads, row, strict=True)) for row in rows]) if as_json else show_grid(heads, rows)
+    if as_json:
+        show_json([dict(zip(heads, row, strict=True)) for row in rows])
+    else:
+        show_grid(heads, rows) if rows else click.echo("No decision was recorded yet.")
     return DONE
 
 

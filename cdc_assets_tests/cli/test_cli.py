@@ -256,6 +256,7 @@ def test_a_lake_is_also_named_by_a_settings_file(command: str, tmp_path: Path, h
     process = here(command, "--settings", str(file))
     assert (process.returncode, process.stderr) == (int(command == "status"), "")
     assert ("The lake has no table yet." in process.stdout) == (command == "status")
+    assert here("release", "--list", "--settings", str(file)).stdout == "No decision was recorded yet.\n"
     assert [path.name for path in (tmp_path / "lake").iterdir()] == ["ledger.db"]
 
 
