@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zoneinfo
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
@@ -54,7 +55,9 @@ def _bad_settings(error: ValidationError, kind: type[Model]) -> BadSettings:
         place = [part for part in problem["loc"] if isinstance(part, (str, int))]
         where = ".".join([*([kind.inside] if kind.inside else []), *map(str, place)]) or "settings"
         if problem["type"] == "extra_forbidden":
-            sentences.append(f'unknown setting "{where}"; known are {", ".join(sorted(kind.model_fields))}')
+            alike = get_close_matches(str(place[-1]), kind.model_fields, n=1, cutoff=0.8)
+            meant = f" (did you mean {alike[0]}?)" if alike else ""
+            sentences.append(f'unknown setting "{where}"{meant}; known are {", ".join(sorted(kind.model_fields))}')
         elif problem["type"] == "missing":
             sentences.append(f'setting "{where}" is missing')
         else:
