@@ -45,7 +45,11 @@ def make_class_data() -> Path | None:
     target.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as place:
         made = Path(place, "made.jsa")
-        print("creating the JVM's class-data archive, which speeds up later starts", file=sys.stderr)
+        print(
+            "creating the JVM's class-data archive, which speeds up later starts of Spark: half a minute or more "
+            "(setup --jars-only leaves it out)",
+            file=sys.stderr,
+        )
         command = [
             sys.executable,
             "-m",

@@ -35,9 +35,12 @@ def test_without_an_archive_the_jvm_gets_no_option(place: Path) -> None:
     assert class_data_options() == []
 
 
-def test_an_archive_is_made_once_and_used_from_then_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_is_made_once_and_used_from_then_on(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(subprocess, "run", trained(b"classes"))
     made = make_class_data()
+    assert "--jars-only" in capsys.readouterr().err
     monkeypatch.setattr(subprocess, "run", trained(b"others"))
     assert make_class_data() == made
     assert made is not None
