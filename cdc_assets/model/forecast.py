@@ -76,7 +76,8 @@ def forecast(points: Sequence[Point], checkpoint: Tso, now: float, target_second
     """Return when a table will be at most `target_seconds` behind the present, by the ends of its newest runs.
 
     Of a table that stands at the feed's newest known `checkpoint` only the time since the run before counts, in which
-    that checkpoint was read: what lies between the checkpoint and the present is the feed's, and no run shortens it.
+    that checkpoint was read: what lies between the checkpoint and the present is the feed's, and no run shortens it. If
+    most of the lag is the feed's, as of one that stands still, such a table is up to date.
     Without a target that is twice the time between two runs, and a minute at least. A run that found nothing new gives
     no point, so a table of which nothing comes any more keeps what was said of it until then.
     """
@@ -85,12 +86,13 @@ def forecast(points: Sequence[Point], checkpoint: Tso, now: float, target_second
     points = _since_pause(points)
     ends = [end for end, _ in points]
     lag = own = seconds_behind(points[-1][1], ends[-1])
-    if points[-1][1] >= checkpoint and len(ends) > 1:
+    at_checkpoint = points[-1][1] >= checkpoint and len(ends) > 1
+    if at_checkpoint:
         own = min(lag, ends[-1] - ends[-2])
     between = [later - earlier for earlier, later in pairwise(ends) if later > earlier]
     usual = 2 * median(between) if between else 0.0
     allowed = max(_UP_TO_DATE_SECONDS, usual) if target_seconds is None else target_seconds
-    if own <= allowed:
+    if own <= allowed or (at_checkpoint and lag - own > max(own, allowed)):
         return Forecast(Pace.UP_TO_DATE, lag)
     if len(points) < _FEWEST_POINTS or now - ends[-1] > max(allowed, 10 * usual):
         return Forecast(Pace.UNKNOWN, lag)

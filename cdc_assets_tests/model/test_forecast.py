@@ -69,6 +69,13 @@ def test_a_table_at_the_checkpoint_of_a_feed_that_lags_or_stands_still_is_up_to_
     assert forecast(recorded, checkpoint + 1, NOW).pace == Pace.CATCHING_UP
 
 
+def test_a_table_at_the_checkpoint_of_a_stopped_feed_does_not_fall_behind_by_rare_runs() -> None:
+    stopped = points([0.1, 0.1, 0.13], lag=69 * 86400)
+    stopped = [(end - 500 * (number < 3), through) for number, (end, through) in enumerate(stopped)]
+    assert forecast(stopped, stopped[-1][1], NOW).pace == Pace.UP_TO_DATE
+    assert forecast(stopped, stopped[-1][1] + 1, NOW).pace == Pace.FALLING_BEHIND
+
+
 def test_runs_of_which_each_is_longer_than_the_target_fall_behind_at_the_checkpoint_too() -> None:
     behind = points([0.5, 0.5, 0.5], lag=7200, every=3600)
     assert forecast(behind, behind[-1][1], NOW, target_seconds=300).pace == Pace.FALLING_BEHIND
