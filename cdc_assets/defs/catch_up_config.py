@@ -23,7 +23,8 @@ class CatchUpConfig(dg.Config):
         default_factory=dict,
         description="Held DDL to release: `schema.table@version` of the DDL -> skip, rebuild, apply, or "
         "`apply: <the DDL text that says what really happened>`; with a TSO in place of the version `new-settings`: "
-        "rows from there on are written as the settings say now.",
+        "rows from there on are written as the settings say now. For example "
+        '`{"shop.orders@449013045469052931": "skip"}`.',
     )
     confirmed: bool = Field(
         default=False, description="Set to true to release a DDL by which rows are deleted: that cannot be undone."
