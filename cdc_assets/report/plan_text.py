@@ -122,7 +122,7 @@ def _words(step: Step) -> tuple[str, str, str, str]:
             rewrite = any(_rewrites(change) for change in changes)
             deletes = any(isinstance(change, DeleteRows) for change in changes)
             cost = ALL_ROWS if rewrite else "delete of rows" if deletes else METADATA_ONLY
-            undo = "old snapshots stay readable by id" if rewrite else snapshot
+            undo = "none, old snapshots stay readable by id" if rewrite or deletes else snapshot
             return "change", "; ".join(_change(change) for change in changes) or "nothing", cost, undo
         case RenameTable(_, _, to, begins=True):
             return "rename", str(to), "rewrite of the open states, with which it begins", snapshot

@@ -253,3 +253,10 @@ def test_a_plan_shows_both_names_of_a_rename() -> None:
         before, _, behind = step.detail.partition(" → ")
         assert before != behind == step.table
         assert before.partition(".")[2] in step.query
+
+
+def test_a_plan_promises_no_undo_of_deleted_rows() -> None:
+    config = Case("C_ddl_tables").config("csv-ts")
+    planned = plan(config.settings(config.bucket()).open_source().listing(), {})
+    undone = {step.undo for step in describe_plan(planned) if "delete all rows" in step.detail and step.cost}
+    assert undone == {"none, old snapshots stay readable by id"}
