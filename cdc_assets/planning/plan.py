@@ -10,7 +10,7 @@ are read alike is a candidate for a window, and commit-ts decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cdc_assets import ddl
@@ -268,11 +268,16 @@ def _chains(
         )
 
 
-def _with_rows(kinds: KindsOfTables) -> dict[Tso | None, list[Life]]:
-    """Return which tables may be asked which rows a DDL moves in another, by where that one begins late: not later."""
-    late, lives = kinds.late, kinds.history.lives
+def _with_rows(kinds: KindsOfTables) -> dict[Tso | None, dict[Life, Tso]]:
+    """Return which tables may be asked which rows a DDL moves in another, by where that one begins late: not later.
+
+    Each of them with the version of the DDL from which on it may not: a RENAME took it out of its rule there.
+    """
+    late, lives = kinds.late, {life: kinds.ends.get(life, FOREVER) for life in kinds.history.lives}
     return {
-        since: [life for life in lives if life not in late or (since is not None and late[life] <= since)]
+        since: {
+            life: end for life, end in lives.items() if life not in late or (since is not None and late[life] <= since)
+        }
         for since in {late.get(life) for life in lives}
     }
 
@@ -331,7 +336,7 @@ class _Chain:
     rule: HistoryRule | None = None
     renamed: tuple[Tso, TableId] | None = None
     begun: AppliedState | None = None
-    tables: Collection[Life] = ()
+    tables: Mapping[Life, Tso] = field(default_factory=dict)
     """The tables that the lake is to have and that know which rows this one has."""
 
     def steps(self) -> list[Step]:
@@ -528,7 +533,7 @@ class _Chain:
         """Return the tables of the lake whose rows an event may move, with the masks of their columns before it."""
         if self.rule is None and not others:
             return {}
-        lives = [life for life in (self.table.life.source, *others) if life in self.tables]
+        lives = [life for life in (self.table.life.source, *others) if event.at < self.tables.get(life, -1)]
         if self.recipes is None:
             return {life: {} for life in lives}
         return {life: self.recipes.before(self.history.lives[life.source], event.at) for life in lives}

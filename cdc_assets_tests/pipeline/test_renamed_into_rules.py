@@ -263,6 +263,28 @@ def test_histories_that_a_stopped_run_made_go_on_to_the_rename_that_ends_them(tm
     assert made == {kind: expected[kind] for kind in made}
 
 
+@pytest.mark.parametrize("at_once", [False, True], ids=["step by step", "at once"])
+def test_a_mirror_that_ends_at_the_rename_is_not_asked_for_the_rows_of_a_later_truncate(
+    tmp_path: Path, at_once: bool
+) -> None:
+    source = Source(tmp_path, "x")
+    applied = Applied(source, {"s.a": {"kinds": ["log"], "mirror": False}})
+    source.published()
+    assert applied.apply() == []
+    source.rename("x", "a")
+    source.write("a", 0)
+    changed = source.at
+    source.published()
+    assert at_once or applied.apply() == []
+    source.truncate("a")
+    truncated = source.at
+    source.published()
+    assert applied.apply() == []
+    (row, *others) = applied.rows(replace(source.tables["a"].life, kind="log"))
+    assert row[:3] == (changed, "UPDATE_AFTER", 0)
+    assert others == [(truncated, "TRUNCATE", None, None)]
+
+
 def test_an_extract_of_before_the_rename_comes_from_the_feed(tmp_path: Path) -> None:
     source = Source(tmp_path, "x")
     applied = Applied(source)
