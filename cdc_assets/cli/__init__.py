@@ -317,8 +317,8 @@ def status(
 ) -> int:
     """Show each table's progress, rows and holds, warnings, and what is landed of topics. Starts no Spark.
 
-    "Behind checkpoint" is the time from what is applied to the newest checkpoint seen. With --settings the ends of the
-    topics are asked now, else they are as of the newest landing.
+    "Behind checkpoint" is the time from what is applied to the checkpoint that the last run saw. With --settings the
+    ends of the topics are asked now, else they are as of the newest landing.
     """
     from cdc_assets.operations.landings import landing_status
     from cdc_assets.operations.status import lake_cuts, lake_status, lake_warnings

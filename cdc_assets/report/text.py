@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cdc_assets.model.findings import INCOMPLETE, Finding
 from cdc_assets.model.lake_columns import LIVING
 from cdc_assets.model.progress import State
-from cdc_assets.model.tso import tso_time
+from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.window_metrics import LAG_HEADS, LANDED_LAG_HEADS, lag_cells
 from cdc_assets.model.wording import counted, first_of, seconds_text, with_column
 from cdc_assets.report.findings import beside_holds, group_lines, grouped, incomplete_lines, problem_lines
@@ -218,6 +218,13 @@ def status_lines(
         yield from grid_lines(["changefeed", *heads], [(feed, *cell) for feed, cell in zip(feeds, cells, strict=True)])
     else:
         yield from grid_lines(heads, cells)
+    checkpoints: dict[str, Tso] = {}
+    for row in rows:
+        checkpoints[row.changefeed] = max(row.checkpoint, checkpoints.get(row.changefeed, 0))
+    for feed, checkpoint in checkpoints.items():
+        if checkpoint > 0:
+            of_feed = f" of {feed}" if len(checkpoints) > 1 else ""
+            yield f"checkpoint of the last run{of_feed}: {checkpoint} ({tso_time(checkpoint)})"
     if landed is not None:
         yield from _lag_lines([row for row in rows if row.changefeed not in landed], LAG_HEADS)
         yield from _lag_lines([row for row in rows if row.changefeed in landed], LANDED_LAG_HEADS)

@@ -42,6 +42,8 @@ def test_a_plan_names_tables_that_stopped_at_their_rows(
         rows.write_bytes(whole)
         assert run("apply", *of_feed).returncode == 0
         assert run("plan", *of_feed).returncode == 0
+        status = run("status", "--warehouse", str(tmp_path / "lake")).stdout
+    assert f"checkpoint of the last run: {FIRST + 10} (2026-03-30T" in status
 
 
 def test_a_wrong_terminator_is_in_the_first_plan_and_said_once_of_each_table(
