@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cdc_assets.formats import Wire
@@ -38,7 +38,7 @@ class RunFeature:
         anew: Whether it has a part in runs that build tables anew, too.
         waypoints: The positions at which it adds steps, by people's decisions.
         begin: What is to be decided once a run is planned.
-        before: What is to be written before a step that changes tables.
+        before: What is to be written before a step that changes tables, by its type.
         settle: What is to be written once all steps are done; returns how far the tables are then.
         findings: What people are to be warned of, as tables are.
         finish: What came of it, when the outcomes of all tables are known. A crash at any line leaves what the next run
@@ -48,7 +48,7 @@ class RunFeature:
     anew: bool = False
     waypoints: Callable[[Decisions, Wire], Sequence[Waypoint]] = lambda decided, wire: ()
     begin: Callable[[Any, ChangefeedSettings, Plan], RunBegin] = lambda lake, settings, planned: RunBegin()
-    before: Callable[[Any, Plan, Step], object] = lambda lake, planned, step: None
+    before: Mapping[type[Step], Callable[[Any, Plan, Any], object]] = field(default_factory=dict)
     settle: Callable[[Any, Plan, Applied], Applied] = lambda lake, planned, applied: applied
     findings: Callable[[Plan, Applied], Iterable[Finding]] = lambda planned, applied: ()
     finish: Callable[[Any, Plan, Applied, Iterable[TableOutcome]], Sequence[OutcomePart]] = (

@@ -422,7 +422,8 @@ class Pipeline:
             return
         else:
             for feature in self.planner.features:
-                feature.before(self.lake, planned, step)
+                if (write := feature.before.get(type(step))) is not None:
+                    write(self.lake, planned, step)
             result = self.lake.run(step)
             if not (isinstance(step, ChangeTable) and step.early):
                 self.journal.step(step, planned, result, run)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.progress import AppliedState, Gap, Life
-from cdc_assets.model.steps import ExchangePartition, Step
+from cdc_assets.model.steps import ExchangePartition
 from cdc_assets.model.wording import counted
 from cdc_assets.pipeline.features import RunFeature
 from cdc_assets.pipeline.pipeline import PipelineLake
@@ -49,9 +49,9 @@ def mark(lake: PipelineLake, planned: Plan, applied: Mapping[Life, AppliedState]
     return applied
 
 
-def _mark_before(lake: PipelineLake, planned: Plan, step: Step) -> None:
+def _mark_before(lake: PipelineLake, planned: Plan, step: ExchangePartition) -> None:
     """Mark a table that gets rows of an incomplete one before it gets them, so that it is never shown as complete."""
-    if isinstance(step, ExchangePartition) and (gap := planned.history.lives[step.life].gap_at(step.at)) is not None:
+    if (gap := planned.history.lives[step.life].gap_at(step.at)) is not None:
         _marks(lake).mark_incomplete({step.life: gap})
 
 
@@ -60,4 +60,4 @@ def _marks(lake: PipelineLake) -> GapMarks:
     return marks
 
 
-RUN = RunFeature(anew=True, before=_mark_before, settle=mark, findings=_contradicted)
+RUN = RunFeature(anew=True, before={ExchangePartition: _mark_before}, settle=mark, findings=_contradicted)
