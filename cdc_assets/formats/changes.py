@@ -150,10 +150,14 @@ class Faults:
         """Refuse the row images of a mask, for `reason` after the value that was `sent` for each image."""
         self.mark(mask, images, lambda image: f'"{_shown(sent[image])}" {reason}', column)
 
-    def refuse(self, records: Records, mask: Marks, column: str, reason: str, *shown: Path) -> None:
-        """Refuse records, whose messages are lines from 0, for a column; `{}` in the reason is a cell to be shown."""
+    def refuse(self, records: Records, mask: Marks, column: str, reason: str, shown: Path | None = None) -> None:
+        """Refuse records, whose messages are lines from 0, for a column; the last `{}` in the reason is a cell's value.
+
+        Names of columns stand in the reason as they are, with any braces.
+        """
+        head, _, tail = reason.rpartition("{}")
         for place in np.flatnonzero(records.sound & mask).tolist():
-            what = reason.format(*(records.shown(place, *path)[:80] for path in shown)) if shown else reason
+            what = reason if shown is None else f"{head}{records.shown(place, *shown)[:80]}{tail}"
             self.add(int(records.messages[place]) + 1, what, column)
             records.refuse(place, what)
 

@@ -331,7 +331,7 @@ def _read_rows(parts: Iterable[Records], commit_ts: Places, schema: TableSchema,
         unread = nameless | _unread(records, schema, p & ~nameless)
         for side, there in (("u", u), ("p", p & ~unread), ("d", d)):
             for name, mask, reason, path in _misfits(records, side, schema, there):
-                faults.refuse(records, mask, name, reason, *([path] if path else []))
+                faults.refuse(records, mask, name, reason, path or None)
         for row_mask, before in ((u & ~unread, "p"), (d, "d")):
             rows = records.among(records.sound & row_mask)
             sides.add(rows, commit_ts[rows.messages], ("u",), (before,))
@@ -392,7 +392,6 @@ def _misfits(
     """
     columns = {column.name: column for column in schema.stored}
     for name in records.members(side):
-        named = name.replace("{", "{{").replace("}", "}}")
         there, column = some & (records.kinds(side, name) != CellKind.ABSENT), columns.get(name)
         if column is None:
             unknown = of_unknown_column(records, name, (side,), ("u",) if side == "p" else None, schema)
@@ -400,10 +399,10 @@ def _misfits(
             continue
         (codes, typed), (_, flagged) = (records.whole_numbers(side, name, part) for part in ("t", "f"))
         typed &= flagged | (records.kinds(side, name, "f") == CellKind.ABSENT)
-        yield name, there & ~typed, f'column "{named}" is {{}}, which is not a value with its type', (side, name)
+        yield name, there & ~typed, f'column "{name}" is {{}}, which is not a value with its type', (side, name)
         flags, whole = records.whole_numbers(side, name, "f")
         raw = there & whole & (flags >= _RAW)
-        yield name, raw, f'column "{named}" has the flags {{}}, {_OF_MYSQL}', (side, name, "f")
+        yield name, raw, f'column "{name}" has the flags {{}}, {_OF_MYSQL}', (side, name, "f")
         for code in _distinct(codes[there & typed]):
             if not fits(code, column):
                 sent = type_name(code, 0) or f"type {code}"
@@ -411,7 +410,7 @@ def _misfits(
                 yield name, there & (codes == code), reason, ()
         kinds = records.kinds(side, name, "v")
         sound = (kinds <= CellKind.NULL) | (kinds == (CellKind.NUMBER if column.type in _NUMBERS else CellKind.TEXT))
-        what = f'column "{named}" has the value {{}}, which is not of its type'
+        what = f'column "{name}" has the value {{}}, which is not of its type'
         yield name, there & ~sound, what, (side, name, "v")
 
 

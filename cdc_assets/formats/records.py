@@ -96,7 +96,7 @@ class RecordColumn:
     def are_among(self, kind: CellKind, texts: Collection[str]) -> Marks:
         """Mark the cells of a kind that are one of some texts."""
         mask = self.are(kind)
-        return mask & bits(pc.is_in(self.texts, pa.array(sorted(texts)))) if mask.any() else mask
+        return mask & bits(pc.is_in(self.texts, pa.array(sorted(texts), self.texts.type))) if mask.any() else mask
 
     def among(self, mask: Marks) -> RecordColumn:
         """Return some of the cells."""

@@ -47,6 +47,7 @@ from cdc_assets.formats.records import CellKind, Records, bits, explained
 from cdc_assets.formats.simple_records import read_head, read_message
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 from cdc_assets.types.mysql_values import Binary
+from cdc_assets.types.zones import is_zone
 
 __all__ = ["classify", "decode", "schemas"]
 
@@ -185,6 +186,10 @@ _KINDS = ("INSERT", "UPDATE", "DELETE")
 _SIDES = {"INSERT": (True, False), "UPDATE": (True, True), "DELETE": (False, True)}
 """What a row event has of `data` and `old`."""
 _PARTS = ("location", "value")
+_NO_ZONE = (
+    "is in the time zone {}, which is not in the zone database. Start the TiCDC server with a --tz such as "
+    '"Asia/Shanghai", and let the changefeed send the row again; a machine without zone files needs the tzdata package'
+)
 _UNSIGNED = 1 << 64
 
 
@@ -231,6 +236,10 @@ def _require_columns(records: Records, side: str, schema: TableSchema, faults: F
         if column is not None and column.type == "TIMESTAMP":
             zones, times = (records.kinds(side, name, part) for part in _PARTS)
             sound |= (zones == times) & ((times == CellKind.TEXT) | (times == CellKind.NULL))
+            names = records.column(side, name, "location")
+            known = [zone for zone in pc.unique(names.texts).drop_null().to_pylist() if is_zone(zone)]
+            unknown = names.are(CellKind.TEXT) & ~names.are_among(CellKind.TEXT, known)
+            faults.refuse(records, unknown, name, f'column "{name}" {_NO_ZONE}', (side, name, "location"))
         elif column is not None:
             sound |= (kinds == CellKind.TEXT) | (kinds == CellKind.NUMBER)
         else:

@@ -27,6 +27,19 @@ def zone_of(name: str) -> tzinfo:
     return timezone(-span if offset[1] == "-" else span)
 
 
+@lru_cache(maxsize=64)
+def is_zone(name: str) -> bool:
+    """Return whether the zone database that Arrow reads has a zone."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        pc.assume_timezone(pa.array([0], pa.timestamp("s")), name)
+    except ValueError:  # Arrow's error for a zone that is not known is one
+        return False
+    return True
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Zone:
     """A zone by what its clocks show: equal to another that shows the same time at every instant of a TIMESTAMP."""

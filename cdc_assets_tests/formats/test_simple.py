@@ -195,6 +195,25 @@ def test_a_timestamp_without_its_zone_is_none() -> None:
     assert [(reject.line, reject.column) for reject in decoded_rows.rejects] == [(1, "at"), (2, "at"), (3, "at")]
 
 
+def test_a_timestamp_of_an_unknown_zone_refuses_its_row_alone() -> None:
+    zones = ("UTC", "Local", "", "Asia/Shanghai")
+    decoded_rows = decoded(
+        *(message("INSERT", 7, row(n, "a", at="2020-01-02 03:04:05", zone=zone)) for n, zone in enumerate(zones))
+    )
+    assert decoded_rows.changes.column("id").to_pylist() == [0, 3]
+    assert [(reject.line, reject.column) for reject in decoded_rows.rejects] == [(2, "at"), (3, "at")]
+    assert "is in the time zone Local" in decoded_rows.rejects[0].reason
+
+
+@pytest.mark.parametrize("name", ["a{b}", "{}", "{0}", "a{"])
+def test_a_value_that_does_not_fit_is_told_of_a_column_with_braces_in_its_name(name: str) -> None:
+    value = message("INSERT", 7, {"id": "1", name: {"x": 1}})
+    batch = messages_of([(None, value)])
+    schema = TableSchema((SCHEMA.columns[0], Column(name, "INT", False, 11)), ("id",))
+    (reject,) = decode(rows_of(batch, classify(batch, OPTIONS), T), "landed", T, schema, OPTIONS).rejects
+    assert reject.reason.endswith(f'column "{name}" has the value {{"x":1}}, which is not of its type')
+
+
 def test_texts_that_look_like_nulls_stay_texts() -> None:
     for text in ('x":null', 'at":null,"', "null", '"at":null'):
         decoded_rows = decoded(message("INSERT", 7, row(1, text)), message("INSERT", 8, row(2, None)))
