@@ -527,8 +527,8 @@ class MessageOptions:
     an id, which is a number (Confluent) or a UUID (Glue), the schema's text. `connector` are the settings of a
     connector that say how its values are written and what its snapshot has, by their own names. `patch_without_row` is
     the policy of that name: apply, hold or skip, "" for what the protocol does by itself. `column_selectors` say which
-    columns the changefeed writes, `case_sensitive` how their names of tables are compared. Of a `masked` feed nothing
-    is said of what stands in a message.
+    columns the changefeed writes, `case_sensitive` how their names of tables are compared. Without `old_values` an
+    update has no row before it. Of a `masked` feed nothing is said of what stands in a message.
     """
 
     format: ClassVar[str] = "landed"
@@ -549,6 +549,7 @@ class MessageOptions:
     patch_without_row: str = ""
     column_selectors: ColumnSelectors = ()
     case_sensitive: bool = False
+    old_values: bool = True
     masked: bool = field(default=False, compare=False)
 
     @property

@@ -343,11 +343,16 @@ class RowSides:
         self._images = list[Images]()
         self.sides = list[tuple[Records, Path]]()
 
-    def add(self, records: Records, commit_ts: Rows, after: Path, before: Path) -> None:
-        """Add the images of records that are not refused, whose messages are lines from 0: what is at two paths."""
+    def add(self, records: Records, commit_ts: Rows, after: Path, before: Path, updates: Marks | bool = False) -> None:
+        """Add the images of records that are not refused, whose messages are lines from 0: what is at two paths.
+
+        `updates` marks the records that are updates: the image before one of these is unknown where it has none.
+        """
         rows = records.among(records.sound)
         new, old = (rows.kinds(*path) > CellKind.NULL for path in (after, before))
         images = row_images(rows.messages + 1, commit_ts[records.sound], new, old)
+        alone = np.broadcast_to(updates, len(records))[records.sound] & ~old
+        images.ops[: int(new.sum())][alone[new]] = Op.UPDATE
         self.take(images, (rows.among(new), after), (rows.among(old), before))
 
     def take(self, images: Images, *sides: tuple[Records, Path]) -> None:

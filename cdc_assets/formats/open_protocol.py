@@ -278,7 +278,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
             line + 1, f"it cannot be read: {reason}" if event_numbers[line].is_valid else "it is not in its message"
         )
     parts = list(json_records(pc.if_else(pa.array(row_mask), raw, pa.scalar(None, pa.binary())), twice=_no_cell))
-    sides = _read_rows(parts, heads.commit_ts, schema, faults)
+    sides = _read_rows(parts, heads.commit_ts, schema, faults, may_update=not (options.old_values or schema.key))
     for records in parts:
         for _, line, reason in records.refused():
             faults.add(line + 1, f"it is not a row event: {_why(reason, options)}")
@@ -316,10 +316,13 @@ def _no_cell(name: str, first: object, second: object) -> Any:
     return [] if name in _OF_CELL else refuse_twice(name, first, second)
 
 
-def _read_rows(parts: Iterable[Records], commit_ts: Places, schema: TableSchema, faults: Faults) -> RowSides:
+def _read_rows(
+    parts: Iterable[Records], commit_ts: Places, schema: TableSchema, faults: Faults, *, may_update: bool
+) -> RowSides:
     """Return the images in records, whose messages are their lines from 0, each with its commit-ts.
 
-    Records that are no row events are refused.
+    Records that are no row events are refused. With `may_update` a new row alone is taken for an update, which cannot
+    be told from an insert where the changefeed leaves out the rows before updates.
     """
     sides = RowSides()
     for records in parts:
@@ -334,7 +337,7 @@ def _read_rows(parts: Iterable[Records], commit_ts: Places, schema: TableSchema,
                 faults.refuse(records, mask, name, reason, path or None)
         for row_mask, before in ((u & ~unread, "p"), (d, "d")):
             rows = records.among(records.sound & row_mask)
-            sides.add(rows, commit_ts[rows.messages], ("u",), (before,))
+            sides.add(rows, commit_ts[rows.messages], ("u",), (before,), updates=may_update)
         rows = records.among(records.sound & u & unread)
         whole, none = np.ones(len(rows), bool), np.zeros(len(rows), bool)
         images = row_images(rows.messages + 1, commit_ts[rows.messages], whole, none)

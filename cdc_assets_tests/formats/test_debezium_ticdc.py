@@ -48,7 +48,7 @@ def test_operations_are_images() -> None:
     changes = decoded(
         message("c", None, row), message("u", old, row), message("u", None, row), message("d", old)
     ).changes
-    assert changes.column(OP).to_pylist() == [Op.INSERT, Op.DELETE, Op.INSERT, Op.INSERT, Op.DELETE]
+    assert changes.column(OP).to_pylist() == [Op.INSERT, Op.DELETE, Op.INSERT, Op.UPDATE, Op.DELETE]
     assert [str(value) for value in changes.column("id").to_pylist()] == [
         str(2**64 - 1),
         "1",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets_tests import craft_writer
 from cdc_assets_tests.landing.test_landing import URI, Broker, canal, ddl, mark
-from cdc_assets_tests.topic_feed import TopicFeed
+from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 
 SQL = "CREATE TABLE `t` (`v` INT)"
 CREATE = ddl(10, SQL)
@@ -190,3 +191,54 @@ def test_whatever_is_sent_again_counts_once(data: st.DataObject) -> None:
                     value for ts, some in zip(times, transactions, strict=True) for value in some if ts <= fence
                 ]
                 assert values(feed) == sorted(expected)
+
+
+# --- updates without the row before them ------------------------------------------------------------------------------
+
+
+def framed(*parts: object) -> bytes:
+    pieces = [json.dumps(part).encode() for part in parts]
+    return b"".join(len(piece).to_bytes(8, "big") + piece for piece in pieces)
+
+
+def open_message(ts: int, kind: int, value: object = None, table: str = "t") -> tuple[bytes, bytes]:
+    names = {} if kind == 3 else {"scm": "shop", "tbl": table}
+    return (1).to_bytes(8, "big") + framed({"ts": ts, **names, "t": kind}), bytes(8) if value is None else framed(value)
+
+
+def open_row(ts: int, value: int) -> tuple[bytes, bytes]:
+    return open_message(ts, 1, {"u": {"v": {"t": 3, "f": 65, "v": value}}})
+
+
+def debezium(ts: int, **payload: Any) -> tuple[bytes, bytes]:
+    table = "" if payload.get("op") == "m" else "t"
+    source = {"connector": "TiCDC", "db": "shop" if table else "", "table": table, "commit_ts": ts}
+    return b'{"payload":{}}', json.dumps({"payload": {"source": source, **payload}}).encode()
+
+
+WITHOUT_OLD = {
+    "debezium": [
+        debezium(10, databaseName="shop", ddl=SQL, tableChanges=[]),
+        debezium(20, op="c", before=None, after={"v": 1}),
+        debezium(30, op="u", before=None, after={"v": 2}),
+        debezium(40, op="m"),
+    ],
+    "open-protocol": [
+        open_message(10, 2, {"q": SQL, "t": 3}), open_row(20, 1), open_row(30, 2), open_message(40, 3),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("protocol", WITHOUT_OLD)
+def test_a_changed_row_never_counts_beside_the_row_that_it_was(protocol: str, tmp_path: Path) -> None:
+    (tmp_path / "feed.toml").write_text(f"[sink.{protocol.partition('-')[0]}]\noutput-old-value = false\n")
+    log = MemoryLog()
+    for offset, message in enumerate(WITHOUT_OLD[protocol]):
+        key, value = (base64.b64encode(part).decode() for part in message)
+        place = {"topic": "cdc", "partition": 0, "offset": offset, "timestamp_ms": 1}
+        log.lines.append({**place, "key_b64": key, "value_b64": value})
+    uri = f"kafka://127.0.0.1:9092/cdc?protocol={protocol}&enable-tidb-extension=true"
+    feed = TopicFeed.of(log, sink_uri=uri, name="t", changefeed_config=tmp_path / "feed.toml")
+    (reason,) = [table.reason for table in feed.apply().tables if table.state.stopped]
+    assert "its updates do not have the row before them" in reason
+    assert values(feed) == []

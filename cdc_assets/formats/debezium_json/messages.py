@@ -127,7 +127,7 @@ def _require_source(records: Records) -> tuple[pa.StringArray, pa.StringArray, n
 
 
 def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema, options: MessageOptions) -> Decoded:
-    """Return the changes of one table; an update without an image before it is an INSERT, to be taken by its key.
+    """Return the changes of one table; an update without an image before it is an UPDATE, to be taken by its key.
 
     A row that cannot be read, or that has a column which the schema lacks, is a Reject with the message's bytes.
     """
@@ -139,7 +139,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         for side in (_BEFORE, _AFTER):
             _require_columns(records, side, schema)
         faults.add_refused(records, "it is not a row of Debezium")
-        sides.add(records, commit_ts, _AFTER, _BEFORE)
+        sides.add(records, commit_ts, _AFTER, _BEFORE, updates=records.column("payload", "op").equal("u"))
 
     def cells(column: Column) -> Cells:
         return cells_of(sides.column(column.name), column, column.name in schema.exact)

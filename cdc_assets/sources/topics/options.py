@@ -76,8 +76,10 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
         patch_without_row=given.patch_without_row,
         column_selectors=column_selectors(config),
         case_sensitive=truth("case-sensitive", config.get("case-sensitive", False)),
+        old_values=_has_old_values(PROTOCOLS[protocol], config, sink_uri),
         masked=given.masked,
     )
+    raw_changes = table(config, "sink", "kafka-config").get("output-raw-change-event", False)
     dispatchers = _rules(table(config, "sink"))
     _refuse_spread_rows(dispatchers, messages)
     return TopicOptions(
@@ -92,7 +94,7 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
         losses=() if connector is None else connector.losses,
         event_filters=event_filters(config),
         misspelt=tuple(misspelt(parameters(sink_uri), _FROM_URI)) if connector is None and messages.sends_again else (),
-        leaves_old_keys=_leaves_old_keys(messages.kind, config, sink_uri),
+        leaves_old_keys=truth("output-raw-change-event", raw_changes) and not messages.old_values,
         required_acks=_acks(options.get("required-acks", -1)),
         claim_check_uri=str(options.get("claim-check-storage-uri") or ""),
         archive=_archive(given),
@@ -145,14 +147,13 @@ def _scans(sink_uri: str) -> bool | None:
     return None if given is None else truth("initial_scan", given)
 
 
-def _leaves_old_keys(protocol: MessageProtocol, config: Mapping[str, Any], sink_uri: str) -> bool:
-    """Return whether changes of keys are not split into a delete and an insert, and have no row before them."""
-    raw = table(config, "sink", "kafka-config").get("output-raw-change-event", False)
-    if protocol.old_values is None or not truth("output-raw-change-event", raw):
-        return False
+def _has_old_values(protocol: MessageProtocol, config: Mapping[str, Any], sink_uri: str) -> bool:
+    """Return whether updates come with the row before them."""
+    if protocol.old_values is None:
+        return True
     below, name, default = protocol.old_values
     given = parameters(sink_uri).get(name) or table(config, "sink", *below).get(name, default)
-    return not truth(name, given)
+    return truth(name, given)
 
 
 def _acks(given: Any) -> int:

@@ -107,7 +107,7 @@ def _refuse_unknown_rows(changes: pa.Table, table: TableId) -> None:
         return
     raise TableHeld(
         f"{table} has no key, and its updates do not have the row before them, so a changed row cannot be found. "
-        "Set output-old-value = true ([sink.csv]) in the changefeed and start it again, or name the columns that "
-        f'identify a row in the setting keys ("{table}").',
+        "Set output-old-value = true ([sink.csv], [sink.open] or [sink.debezium]) in the changefeed and start it "
+        f'again, or name the columns that identify a row in the setting keys ("{table}").',
         table=str(table),
     )
