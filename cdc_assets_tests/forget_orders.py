@@ -375,6 +375,7 @@ class LakeOrders:
             "were forgotten after these records",
             "Rebuild the table",
             "not landed any more",
+            "it is longer than 40 characters",  # a record that does not fit yet
             *(["files with their changes are missing"] if self.lands else []),  # they expired
         )
         reasons = [
