@@ -351,8 +351,8 @@ def run_options(changefeed: str = "") -> str:
 
 
 _SECRET_VALUE = re.compile(
-    r"((?:^|[?&])[^=&?]*(?:key|secret|token|password|credential|signature|connection.string|user.info)[^=&?]*=)"
-    r"(?!@)[^&]+|(?<=://)[^/@]+(?=@)",
+    r"((?:^|[?&])[^=&?]*(?:key|secret|token|password|credential|signature|sas(?!l)|connection.string|user.info)[^=&?]*=)"
+    r"(?!@)[^&]+|(?<=://)[^/]+(?=@)",
     re.IGNORECASE,
 )
 """The value of NAME=VALUE or of a parameter of a URI by a name that stands for a secret, and the login of a URI."""

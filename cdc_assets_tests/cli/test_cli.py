@@ -402,6 +402,8 @@ def test_options_for_other_commands_have_no_secrets() -> None:
     uri = "s3://b/p?protocol=csv&secret-access-key=Xy1Xy1&region=r"
     given = ["--sink-uri", uri, "--kafka", "sasl.password=Xy1Xy1", "--kafka", "sasl.username=@USER"]
     given += ["--initial", "mysql://me:Xy1Xy1@host:4000", "--key", "s.keys=id", "--accept-unordered"]
+    given += ["--initial", "mysql://me:pw@Xy1Xy1@other:4000", "--storage-option", "sas=Xy1Xy1"]
+    given += ["--kafka", "sasl.mechanism=PLAIN"]
     with commands.commands["plan"].make_context("plan", given):
         options = run_options()
     assert "Xy1" not in options
@@ -409,4 +411,5 @@ def test_options_for_other_commands_have_no_secrets() -> None:
     assert {"s.keys=id", "sasl.username=@USER", "sasl.password=***", "mysql://***@host:4000"} < set(
         shlex.split(options)
     )
+    assert {"mysql://***@other:4000", "sas=***", "sasl.mechanism=PLAIN"} < set(shlex.split(options))
     assert "--accept-unordered" in options
