@@ -241,8 +241,9 @@ def _merge(
         for column in listed
     )
     indexes = primary_first(text.indexes, columns)
-    schema = TableSchema(columns, (), indexes, text.partitioning, collation, text.comment, text.clustered)
-    return replace(schema, hides_past_rows=text.versioned and not _shows_past_rows(text.columns))
+    hides_past_rows = text.versioned and not _shows_past_rows(text.columns)
+    given = text.partitioning, collation, text.comment, text.clustered
+    return TableSchema(columns, (), indexes, *given, hides_past_rows=hides_past_rows)
 
 
 def _shows_past_rows(defined: Iterable[ColumnText]) -> bool:

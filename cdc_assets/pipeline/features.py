@@ -32,17 +32,17 @@ Applied = Mapping[Life, AppliedState]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFeature:
-    """What a feature does in a run: `RUN` in its module of this folder. The functions get the lake of the run.
+    """What a feature does in a run: `RUN` in its module `pipeline`. The functions get the lake of the run.
 
     Attributes:
         anew: Whether it has a part in runs that build tables anew, too.
-        waypoints: The positions at which it adds steps, by people's decisions.
-        begin: What is to be decided once a run is planned.
-        before: What is to be written before a step that changes tables, by its type.
-        settle: What is to be written once all steps are done; returns how far the tables are then.
-        findings: What people are to be warned of, as tables are.
-        finish: What came of it, when the outcomes of all tables are known. A crash at any line leaves what the next run
-            finishes.
+        waypoints: Returns the positions at which it adds steps, by people's decisions.
+        begin: Returns the decisions by which a run plans again, from its first plan.
+        before: Writes to the lake before a step that changes tables, by the type of the step.
+        settle: Writes to the lake once all steps are done; returns how far the tables are then.
+        findings: Yields the warnings about the tables as they are.
+        finish: Returns the outcome of its decisions, once those of all tables are known. The next run finishes what a
+            crash at any line leaves.
     """
 
     anew: bool = False
