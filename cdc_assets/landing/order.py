@@ -345,6 +345,7 @@ _STATEMENT_PLACES = ("mysql", "mariadb")
 """Kinds of databases in whose logs a place names one statement: of a CREATE TABLE … SELECT its rows have it too."""
 _LOG = position_text(2)
 """How places begin that are no snapshot's."""
+_LOSES_PARTITIONS = re.compile(r"\b(?:DROP|TRUNCATE|EXCHANGE|FIRST)\s+PARTITION\b", re.IGNORECASE)
 _RUN = "__debezium.context.runId"
 """Header of newer connectors: another one after each start."""
 RESTART_MS = 1000
@@ -369,6 +370,11 @@ _BEYOND_GROUP = (
 _NAMED_LATE = (
     "it gives its table the name at {}, and rows of that millisecond were landed under the name before it came: they "
     "belong behind it"
+)
+_EMPTIED = (
+    "it stands at {} of the source's log, in the millisecond in which a DDL in another partition takes rows of its "
+    "table away, and nothing says which came first. Read it again if it came behind the DDL; go past it if it came "
+    "before"
 )
 _UNMARKED = (
     "it is of a snapshot of its table at {} of the source's log, of which the last row came before it, and no first "
@@ -439,9 +445,10 @@ class SourceOrder:
     tables (folded), sources and places of snapshots of which rows came. `_streaming` has since when runs of connectors
     send changes, by source and run, in milliseconds since 1970, and `_created` the table of the snapshot's CREATE TABLE
     that is the newest DDL of a partition. Of TiCDC, whose places are milliseconds, `_named_at` has the tables (folded)
-    with the places at which a DDL gave them their name, and `_newest_ddl` the place of a table's last DDL in a
-    partition. `_newest_rows` has the rows with which streams end and whose digests are not in `streams` yet: those of a
-    row are wanted only once no row beyond it comes.
+    with the places at which a DDL gave them their name, `_emptied` the partitions of DDL that takes rows of a table
+    away, by table and place, and `_newest_ddl` the place of a table's last DDL in a partition. `_newest_rows` has the
+    rows with which streams end and whose digests are not in `streams` yet: those of a row are wanted only once no row
+    beyond it comes.
 
     `bare` are topics with barriers of which no row has a place. Their rows are in the order of partitions, as a part of
     one that was split has a greater number: a barrier only says through where what is before it is complete. `ahead` is
@@ -476,6 +483,7 @@ class SourceOrder:
     _created: dict[Partition, object] = field(default_factory=dict)
     _newest_rows: dict[Stream, _Row] = field(default_factory=dict)
     _named_at: set[tuple[TableId, str]] = field(default_factory=set)
+    _emptied: dict[tuple[TableId, str], set[Partition]] = field(default_factory=dict)
     _newest_ddl: dict[tuple[Partition, TableId], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -528,6 +536,8 @@ class SourceOrder:
                     self._ddl_made.setdefault(TableId(schema, table).folded, []).append((ts, at))
                     if self._by_table and _gives_name(query or ""):
                         self._named_at.add((TableId(schema, table).folded, at))
+                    if self._by_table and _takes_rows(query or ""):
+                        self._emptied.setdefault((TableId(schema, table).folded, at), set()).add(piece.partition)
 
     def _look_for_changes(self, piece: Piece) -> None:
         """Note since when runs of connectors send changes, by the first of each in a piece."""
@@ -625,6 +635,9 @@ class SourceOrder:
             late = self._below(at, self._ddl_places.get(stream.table.folded, ""))
         if at in self._statements:
             is_behind = self._by_table and self._is_behind_ddl(stream, at)
+            emptied_in = self._emptied.get((stream.table.folded, at)) if not (repeated or late) else None
+            if emptied_in and stream.partition not in emptied_in and not is_behind:
+                late, is_behind = _EMPTIED.format(place_text(at)), True
             rank = _AFTER_DDL if is_behind or dialect_of(stream.source) in _STATEMENT_PLACES else rank
         if end.newest and not (at and end.newest == row.stated):
             at = f"{self.sources.index(stream.source):06d}/{end.newest}"
@@ -968,6 +981,11 @@ def _gives_name(sql: str) -> bool:
     """Return whether a DDL gives a table its name: it creates, renames or restores the table."""
     heads = (("CREATE", "TABLE"), ("RECOVER", "TABLE"), ("FLASHBACK", "TABLE"))
     return any(is_statement(sql, *words) for words in heads) or bool(rename_pairs(sql, ""))
+
+
+def _takes_rows(sql: str) -> bool:
+    """Return whether a DDL takes rows of a table away: it empties the table, or takes or exchanges partitions."""
+    return is_statement(sql, "TRUNCATE") or bool(_LOSES_PARTITIONS.search(sql))
 
 
 def _in_log(place: str) -> str:

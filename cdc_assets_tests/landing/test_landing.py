@@ -15,6 +15,7 @@ import pytest
 
 from cdc_assets.errors import InputError, MetadataMissing, TableMoved
 from cdc_assets.landing import batch, landing
+from cdc_assets.landing.decisions import release
 from cdc_assets.landing.landing import Landing
 from cdc_assets.model.landed import EventKind
 from cdc_assets.model.offsets import Ends, LogEnds, OffsetRange, Partition
@@ -247,6 +248,40 @@ def test_rows_behind_a_truncate_in_its_partition_come_behind_it_in_the_same_mill
     broker(feed).send(0, first, rows[0], truncate, rows[1])
     assert [table.reason for table in feed.apply().tables] == [""]
     assert rows_of(feed) == [(2, 2)]
+
+
+EMPTYING = ["TRUNCATE TABLE `t`", "ALTER TABLE `t` TRUNCATE PARTITION `p0`", "ALTER TABLE `t` DROP PARTITION `p0`"]
+
+
+@pytest.mark.parametrize("sql", EMPTYING)
+def test_a_row_in_the_millisecond_of_a_ddl_in_another_partition_that_takes_rows_holds_its_table(sql: str) -> None:
+    feed = TopicFeed.of(Broker(), sink_uri=URI.partition("&")[0], accept_unordered=True)
+    parts = "PARTITION BY RANGE (`id`) (PARTITION `p0` VALUES LESS THAN (9), PARTITION `p1` VALUES LESS THAN (99))"
+    create = ddl(90 << 18, f"{CREATE} {parts}")
+    broker(feed).send(0, *map(without_extension, (create, row(95 << 18, 4, 4))), in_one_millisecond("QUERY", sql))
+    broker(feed).send(1, without_extension(row(100 << 18, 1, 7)))
+    (table,) = feed.apply().tables
+    assert "nothing says which came first" in table.reason
+    later = TopicFeed.of(Broker(), sink_uri=URI.partition("&")[0], accept_unordered=True)
+    broker(later).send(0, *map(without_extension, (create, row(95 << 18, 4, 4))), in_one_millisecond("QUERY", sql))
+    for sent in ([], [without_extension(row(100 << 18, 1, 7))]):
+        broker(later).send(1, *sent)
+        assert [table.reason for table in later.apply().tables] == [""]
+    assert rows_of(later) == [(1, 7)], "TiCDC sends a row behind a DDL later"
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_row_in_the_millisecond_of_a_truncate_comes_behind_it_or_before_as_a_person_says(again: bool) -> None:
+    feed = TopicFeed.of(Broker(), sink_uri=URI.partition("&")[0], accept_unordered=True)
+    first, truncate = without_extension(ddl(90 << 18)), in_one_millisecond("TRUNCATE", "TRUNCATE TABLE `t`")
+    broker(feed).send(0, first, without_extension(row(95 << 18, 4, 4)), truncate)
+    broker(feed).send(1, without_extension(row(100 << 18, 1, 7)), without_extension(row(101 << 18, 2, 8)))
+    feed.apply()
+    (life,) = feed.lake.tables
+    through = feed.lake.tables[life].progress.tso
+    release(feed.landing, Partition("cdc", 1), 0, again=again, applied=lambda _: through)
+    assert [table.reason for table in feed.apply().tables] == [""]
+    assert rows_of(feed) == [(1, 7)] * again + [(2, 8)]
 
 
 def test_a_create_that_comes_after_rows_of_its_millisecond_were_landed_holds_its_table() -> None:
