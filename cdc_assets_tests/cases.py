@@ -34,7 +34,7 @@ import pyarrow as pa
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources.storage_sink.sink_options import SinkOptions
+from cdc_assets.sources.storage_sink.options import SinkOptions
 from cdc_assets_tests.changefeed import sink_options
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import Any
 
 from cdc_assets.formats import Wire, wire_class
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources.storage_sink.sink_options import SinkOptions
+from cdc_assets.sources.storage_sink.options import SinkOptions
 from cdc_assets.sources.storage_sink.source import StorageSink
 
 __all__ = ["open_changefeed", "option", "sink_options", "written"]

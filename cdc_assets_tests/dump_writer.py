@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.sources.dumpling.paths import escaped
+from cdc_assets.sources.dumpling.directory import escaped
 from cdc_assets.types.mysql_types import type_text
 from cdc_assets_tests.snappy_frames import framed_snappy
 

@@ -18,7 +18,7 @@ _REASON_OF = {
 _NAMED = {"reason", "why", "doubt"}
 """Variables by which a reason is passed on."""
 _DECIDING = ("history/", "decoding/kinds/", "planning/", "preflight/conformance",
-             "lake/column_names", "operations/verification_repair", "pipeline/planner")  # fmt: skip
+             "lake/schema", "operations/verification_repair", "pipeline/planner")  # fmt: skip
 """Folders and modules that make reasons by which others hold a table."""
 _OF_CUTS = "planning/cuts"
 """It says why a table is not in a cut, which holds nothing."""

@@ -39,14 +39,13 @@ from cdc_assets.decoding.window import Window, decode_windows, reduced, rejects_
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.features.kinds.decoding import kind_of
 from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op, SplitReader, has_patches
-from cdc_assets.history.releases import WAYS, ways_out
+from cdc_assets.history.policies import WAYS, ways_out
 from cdc_assets.landing.landing import Executors
 from cdc_assets.model.cuts import Cut, CutRequest, CutTable, TagTable, cut_requests
 from cdc_assets.model.decisions import Decisions, KeptDecision
 from cdc_assets.model.forgetting import RemovedRows, SearchedFiles
 from cdc_assets.model.kinds import ColumnLife
-from cdc_assets.model.lake_columns import DELETED_AT, INGESTED_AT
-from cdc_assets.model.layout import PLAIN, TableLayout
+from cdc_assets.model.layout import DELETED_AT, INGESTED_AT, PLAIN, TableLayout
 from cdc_assets.model.progress import AppliedState, Base, Gap, Life, MissingRows, Phase, Progress
 from cdc_assets.model.quarantine import OPEN, REPLAYED, HasKeys, QuarantinedRow
 from cdc_assets.model.recipe import EMPTY_RECIPE, Recipe

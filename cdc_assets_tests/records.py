@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 
 from cdc_assets.model.tso import Tso
-from cdc_assets.sources.storage_sink.sink_options import SinkOptions
+from cdc_assets.sources.storage_sink.options import SinkOptions
 from cdc_assets_tests.changefeed import option
 
 __all__ = ["Record", "records"]

@@ -39,7 +39,7 @@ FEATURES = {
         r"^(?!mask$|null_mask|.*with_mask)(.*Mask[A-Z]?.*|masks?_\w+|\w+_masks|masks|masked\w*|\w+_masked|privacy\w*"
         r"|unseal|seal|SealKey|sealed\w*)$",
         r"mask|privacy|sealing",
-        36,
+        35,
     ),
     "cuts": Feature(
         r"LakeCut|[Cc]ut_?[Rr]equest|^Cut[A-Z]|^\w*Cuts$|^cuts$|TagTable|due_cut|finish_cuts|Cuttable",
@@ -54,14 +54,14 @@ FEATURES = {
     "dumps": Feature(
         r"^(?!dumps?$|model_dump)(\w*[Dd]ump\w*|is_import|ChosenImport|Imported\w*|imports_\w+)$",
         r"dump|imports|initial|joined",
-        34,
+        33,
     ),
     "completeness": Feature(
         r"incomplete|complete_by$|said_complete|[Cc]ompleteness|^Gap$|^Lack$|^Filling$|unfilled",
         r"complet|gaps",
         29,
     ),
-    "quarantine": Feature(r"[Qq]uarantin", r"quarantine", 21),
+    "quarantine": Feature(r"[Qq]uarantin", r"quarantine", 20),
     "value settings": Feature(
         r"Recipes|SettingsChange|read_otherwise|new_settings|masked_since|masked_otherwise",
         r"recipe",

@@ -89,7 +89,7 @@ NAMED_ELSEWHERE = {
     "operations/as_of.py": "states of scd2 are chosen by their intervals",
     "operations/requests.py": "extracts are written as CSV, too",
     "operations/change_files.py": "the same",
-    "operations/log_rows.py": "extracts are what a log would have",
+    "operations/table_rows.py": "extracts are what a log would have",
     "model/kinds.py": "the setting history names kinds",
     "settings/sections.py": "kinds of history tables, and extracts as CSV, are settings",
     "sources/dumpling/directory.py": "a log is the binlog of MySQL there",
@@ -99,7 +99,6 @@ NAMED_ELSEWHERE = {
     "defs/names.py": "the asset of topics is called so",
     "settings/model.py": "the setting initial.dump may hold secrets",
     "sources/storage_sink/options.py": "TiCDC has tables of options by protocol",
-    "sources/storage_sink/sink_options.py": "TiCDC has a default protocol",
 }
 """Files outside that name a plug all the same, with the reason."""
 

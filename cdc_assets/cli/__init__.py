@@ -392,7 +392,7 @@ def journal(as_json: bool, debug: bool, warehouse: str | None, settings: str | N
 def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | None, forget: tuple[str, ...]) -> int:
     """Show every data file that was read: rows, positions, run, snapshot, time."""
     from cdc_assets.operations.opening import read_ledger
-    from cdc_assets.report.files import file_texts
+    from cdc_assets.report.text import file_texts
 
     lake, _ = named_lake(warehouse, settings)
     with read_ledger(lake) as ledger:

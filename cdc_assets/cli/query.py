@@ -21,7 +21,7 @@ from cdc_assets.cli.options import (
     started_as,
 )
 from cdc_assets.errors import BadSettings
-from cdc_assets.model.lake_columns import LIVING
+from cdc_assets.model.layout import LIVING
 from cdc_assets.model.progress import State
 from cdc_assets.model.wording import counted
 

@@ -12,35 +12,30 @@
 Where there is a schema file its columns are the truth; texts break ties and add what columns cannot express.
 
     alter          ALTER TABLE (and CREATE/DROP INDEX) as a list of specs, in the order of the text
-    altered        a known schema + the text of a DDL -> the schema afterwards, where no file lists the columns
+    altered        a known schema + the text of a DDL, or columns that rows describe -> the schema afterwards
     cascades       foreign keys by which a database changes rows that its log does not have
     clauses        clauses of CREATE and ALTER TABLE: column and index definitions, table options, partitions
     copied         whether rows copied into an altered table are those that the ALTER makes
-    columns        a column's definition as text -> the `Column` that TiCDC's schema file has for it
+    columns        a column's definition and its default as text -> the `Column` that TiCDC's schema file has
     described      tables as the setting `schemas` has them in PostgreSQL's words or YDB's
-    defaults       defaults of columns, and what rows from before an ADD COLUMN read
-    evolve         old schema + schema file -> new schema and the changes that lead there
-    grown          a schema that rows describe, in place of the one before it
+    evolve         old schema + schema file -> new schema and the changes that lead there; signs of missing DDL
     expression     partition expressions -> `Predicate` nodes over lake columns, constants folded
     kept_columns   columns that the lake keeps although the source dropped them
     kinds          which kinds of DDL a schema file is, in the words of the policies; several for a multi-schema change
     partitions     partition definitions -> the condition on rows that a partition holds
     predicate      a row predicate -> Spark SQL, and -> a polars expression, which select the same rows
-    retype         whether a change of a column's type changes the values in the lake, or may
     schema         a CREATE TABLE text -> TableSchema, alone or beside its schema file
     statement      what a schema file's DDL is
     text           SQL text -> tokens, and a cursor over them
-    missing_ddl    signs in the columns of DDL that is not in the changefeed
 """
 
 from __future__ import annotations
 
-from cdc_assets.ddl.altered import Unfollowed, altered, defaults_by_text, listed
+from cdc_assets.ddl.altered import Unfollowed, altered, defaults_by_text, grown, listed
 from cdc_assets.ddl.cascades import cascades
 from cdc_assets.ddl.copied import copy_doubt, same_definition
 from cdc_assets.ddl.described import changefeed_options, described_tables
 from cdc_assets.ddl.evolve import evolve, follow
-from cdc_assets.ddl.grown import grown
 from cdc_assets.ddl.kinds import kinds
 from cdc_assets.ddl.partitions import exchange_predicate, partition_predicate
 from cdc_assets.ddl.predicate import confirm_nulls, polars_expr, spark_sql, undated, undated_rows

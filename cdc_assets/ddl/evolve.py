@@ -11,7 +11,7 @@ no part in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -36,11 +36,9 @@ from cdc_assets.ddl.alter import (
     VersioningSpec,
     specs,
 )
-from cdc_assets.ddl.clauses import UNKNOWN_PARTITIONS, ColumnText, inline_indexes, named
-from cdc_assets.ddl.defaults import NoDefault, added_default, computed_default, known_default, survives_json
-from cdc_assets.ddl.missing_ddl import NEXT_TIME, refuse_swapped, refuse_taken_names, refuse_unknown_columns
+from cdc_assets.ddl.clauses import UNKNOWN_PARTITIONS, ColumnText, charset_of, inline_indexes, named
+from cdc_assets.ddl.columns import NoDefault, added_default, computed_default, known_default, survives_json
 from cdc_assets.ddl.partitions import partition_predicate, repartition
-from cdc_assets.ddl.retype import retyped, same_definition
 from cdc_assets.ddl.schema import facts, held, is_text, key_of, primary_first, refuse_past_rows
 from cdc_assets.ddl.statement import Alter, Exchange, Rename, Statement, Truncate, Unknown, statement
 from cdc_assets.ddl.text import Unreadable
@@ -58,7 +56,9 @@ from cdc_assets.model.schema_changes import (
     SetDefault,
 )
 from cdc_assets.model.splits import SchemaFile
-from cdc_assets.types.mysql_types import arrow_type, widens
+from cdc_assets.types.conversions import loses_dates, narrows, needs_conversion, zone_matters
+from cdc_assets.types.families import BINARY, CHARACTER, FLOATING, INTEGER
+from cdc_assets.types.mysql_types import arrow_type, type_text, widens
 
 _HIDDEN = "the ADD COLUMN is not in the changefeed: ColumnDefault of the first schema file that has the column"
 _NO_MEMBER = "it states none, as all files of TiCDC 6.5.0 to 6.5.2, 6.6.0, 7.0.0 and 7.1.0"
@@ -536,3 +536,138 @@ def _key(before: TableSchema, after: TableSchema, moved: Mapping[str, str]) -> t
         if all(renamed):
             return renamed
     return key_of(after, None)
+
+
+def refuse_taken_names(before: TableSchema, file: SchemaFile, taken: Iterable[str]) -> None:
+    """Raise TableHeld for a text that gives columns the names of others that stay, unless it is a repeated DDL."""
+    if not _same_columns(before, file) and " EXISTS " not in file.query.upper():
+        raise held(
+            file,
+            f"The table already has {', '.join(sorted(taken))}, so a DDL before this one is not in the "
+            "changefeed and what became of the old values is not known",
+        )
+
+
+def refuse_unknown_columns(file: SchemaFile, changed: Iterable[str], origin: Mapping[str, Column | None]) -> None:
+    """Raise TableHeld for a text that changes a column that no text added: its definition was not known before."""
+    unknown = sorted(name for name in changed if name in origin and origin[name] is None)
+    if unknown:
+        raise held(
+            file,
+            f"The table has no {', '.join(unknown)} before it, so the DDL that added it is not in the changefeed and "
+            "what old rows got is not known",
+        )
+
+
+def _same_columns(before: TableSchema, file: SchemaFile) -> bool:
+    """Return whether the table has the file's columns: a repeated DDL."""
+    table_columns, theirs = (sorted((c.name.lower(), c.type) for c in some) for some in (before.columns, file.columns))
+    return table_columns == theirs
+
+
+NEXT_TIME = "With output-column-id = true in the changefeed the files say it from then on"
+"""What a hold for columns without a text says beside its reason."""
+
+
+def refuse_swapped(file: SchemaFile, gone: Sequence[Column], retyped: Mapping[str, tuple[Column, Column]]) -> None:
+    """Raise TableHeld for columns that exchanged types without a text: they may have exchanged names instead."""
+    changed = {name: (a, b) for name, (a, b) in retyped.items() if None in (a.id, b.id)}
+    left = {column.type for column in gone}
+    for name, (_, new) in sorted(changed.items()):
+        if new.type in left | {old.type for other, (old, _) in changed.items() if other != name}:
+            raise held(
+                file,
+                f'The column "{new.name}" has another type, which another column had, and no text says whether they '
+                f"exchanged names. {NEXT_TIME}",
+                column=new.name,
+            )
+
+
+_TEXTS = ("CHAR", "VARCHAR", "VAR_STRING", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "ENUM", "SET")
+
+
+def same_definition(old: Column, new: Column) -> bool:
+    """Return whether two columns of a schema file are declared alike, ids apart."""
+    return _declared(old) == _declared(new)
+
+
+def _declared(column: Column) -> tuple[object, ...]:
+    return column.type, column.unsigned, column.precision, column.scale or 0, column.nullable, column.is_pk
+
+
+def retyped(old: Column, new: Column, timezone: str, server: str = "") -> RetypeColumn | None:
+    """Return the change of type, None when no stored value and no lake type can change.
+
+    `timezone` stands for the zone of the session that ran the DDL, `server` is the kind of server: "" for TiDB, whose
+    rules are carried out. Raises ValueError where characters may be lost, or another server converts otherwise.
+    """
+    if (
+        old.type in _TEXTS
+        and new.type in _TEXTS
+        and (old.type == new.type or {old.type, new.type}.isdisjoint(_MEMBERS))
+    ):
+        _refuse_charset(old, new)
+    if arrow_type(old) == arrow_type(new) and not needs_conversion(old, new) and not narrows(old, new):
+        return None
+    if difference := _of_server(old, new, server):
+        raise ValueError(
+            f"{_SERVERS[server]} does not change {type_text(old)} to {type_text(new)} as TiDB does, whose rules are "
+            f"carried out here: it {difference}. Rebuild the table from a new snapshot of it"
+        )
+    if not zone_matters(old, new):
+        return RetypeColumn(old, new, approximate=_LOST_DATES if loses_dates(old, new) else "")
+    guesses = [f"in the time zone {timezone}: {_ZONE}", *([_LOST_DATES] if loses_dates(old, new) else [])]
+    return RetypeColumn(old, new, timezone, "; ".join(guesses))
+
+
+_MEMBERS = ("ENUM", "SET")
+_ZONE = "TiDB takes that of the session that ran the DDL, which no file records"
+_LOST_DATES = "zero and partial dates stay NULL"
+
+
+_SERVERS = {"mysql": "MySQL", "mariadb": "MariaDB"}
+_SECONDS = ("TIME", "DATETIME", "TIMESTAMP")
+_STORED_BYTES = ("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB")
+
+
+def _of_server(old: Column, new: Column, server: str) -> str:
+    """Return what a server does to some values in place of what TiDB does, "" where it does the like.
+
+    MariaDB's conversions are compared with TiDB's value by value by a test. Of MySQL the manual says that it rounds
+    fractions of seconds ("Fractional Seconds in Time Values"), as TiDB does, and that bits are binary strings
+    ("Bit-Value Literals"); that it prints numbers as MariaDB does is an assumption.
+    """
+    if server and old.type in FLOATING and new.type in (*CHARACTER, *BINARY):
+        return "prints numbers from 1e15 on, and small ones, with an exponent"
+    if server and old.type == "BIT" and new.type in _STORED_BYTES:
+        return "keeps the bytes of BIT, and prints no number"
+    if server == "mariadb" and new.type in (*_SECONDS, *INTEGER) and old.type in (*_SECONDS, *CHARACTER, *_NUMBERS):
+        of_seconds = new.type in _SECONDS or old.type in _SECONDS
+        if of_seconds and _fraction(old) > (_fraction(new) if new.type in _SECONDS else 0):
+            return "cuts fractions of seconds, or rounds them, by its sql_mode"
+    if server == "mariadb" and old.type in FLOATING and new.type == "YEAR":
+        return "cuts fractions of numbers"
+    return ""
+
+
+_NUMBERS = ("DECIMAL", *FLOATING)
+
+
+def _fraction(column: Column) -> int:
+    """Return how many digits of a fraction of a second a value may have."""
+    if column.type in CHARACTER or (column.type in FLOATING and column.scale is None):
+        return 6
+    return column.scale or 0
+
+
+_WIDE = ("utf8mb4", "gb18030")
+
+
+def _refuse_charset(old: Column, new: Column) -> None:
+    if old.collation is None or new.collation is None:
+        return
+    source, target = charset_of(old.collation), charset_of(new.collation)
+    if target not in (source, *_WIDE) and not (source == "ascii" or (source == "latin1" and target == "utf8")):
+        raise ValueError(
+            f"from {source} to {target} characters can be lost, in a way that depends on the source's settings"
+        )

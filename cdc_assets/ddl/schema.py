@@ -9,8 +9,7 @@ from functools import lru_cache
 
 from cdc_assets.ddl.alter import AddColumnSpec, ChangeColumnSpec, specs
 from cdc_assets.ddl.clauses import CHARSET_COLLATIONS, ColumnText, TableBody, charset_of, table
-from cdc_assets.ddl.columns import column_of, of_server
-from cdc_assets.ddl.defaults import computed_default, known_default, survives_json
+from cdc_assets.ddl.columns import column_of, computed_default, known_default, of_server, survives_json
 from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.ddl.statement import Alter, CreateTableStatement, Rename, Statement, create_head, statement
 from cdc_assets.ddl.text import Cursor, Unreadable, tokens

@@ -13,7 +13,6 @@ patches       changes that have some columns only
 first_images  keys whose first change needs a row from before the window: where that is missing, others are
 moved         such changes of rows under a new key
 upgrade       rows from before a DDL that the window's table took ahead
-run_again     transactions without keys that may have been sent twice
 states        states of rows, which follow from the changes of their keys
 deliveries    which rows of a table without key came twice
 own_columns   columns that a table has beside those of its source
@@ -26,7 +25,7 @@ What flows is a table as `formats` describes it, and up to two columns more; aft
 changes under a new key BASE (`moved`).
 """
 
-from cdc_assets.model.lake_columns import PLACE
+from cdc_assets.model.layout import PLACE
 
 __all__ = ["COUNT", "DELIVERY", "FILE", "PLACE"]
 

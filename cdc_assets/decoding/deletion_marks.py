@@ -28,7 +28,7 @@ from cdc_assets.decoding.own_columns import MOMENTS
 from cdc_assets.decoding.patches import folded
 from cdc_assets.decoding.split import with_key
 from cdc_assets.formats import COMMIT_TS, LINE, OP, POSITION, position_column
-from cdc_assets.model.lake_columns import DELETED_AT
+from cdc_assets.model.layout import DELETED_AT
 from cdc_assets.model.reports import Report
 from cdc_assets.model.schema_changes import DeleteRows, Rekey, RetypeColumn
 from cdc_assets.model.steps import ApplyRows, ChangeTable

@@ -23,7 +23,7 @@ from cdc_assets.decoding.window import Window, decode_window, reduced, rejected
 from cdc_assets.errors import TableHeld
 from cdc_assets.features.kinds.decoding import kind_of
 from cdc_assets.formats import LINE, SplitReader, dump_rows
-from cdc_assets.model.lake_columns import DELETED_AT
+from cdc_assets.model.layout import DELETED_AT
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows, ChangeTable

@@ -29,8 +29,8 @@ from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.types.connect_types import CONNECT_TYPES, MAY_BE_NULL, SERVER_TYPES
 from cdc_assets.types.families import BINARY, CHARACTER
+from cdc_assets.types.key_digests import encoded_keys
 from cdc_assets.types.mysql_types import arrow_schema, misfit, type_text
-from cdc_assets.types.record_keys import encoded_keys
 from cdc_assets.types.ydb_types import MADE_NULL, YDB_TYPES
 
 if TYPE_CHECKING:

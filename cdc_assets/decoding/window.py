@@ -62,7 +62,7 @@ from cdc_assets.formats import (
     record_places,
 )
 from cdc_assets.io.sealing import seal
-from cdc_assets.model.lake_columns import DELETED_AT
+from cdc_assets.model.layout import DELETED_AT
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.reports import AlikeKeys, FileStats, KeyRange, Reject, Report
 from cdc_assets.model.splits import DataFile, in_shares

@@ -14,19 +14,15 @@ dump ────────────────▶     (what was in the ta
     development       `dagster dev` on one machine, with what a first look needs
     events            the events that a run over many tables logs
     extracts          the job that writes the changes of a range, and the range of a time window
-    failures          reasons of failed runs, from Dagster's event log
+    failures          reasons of failed runs, from Dagster's event log, and signals that end a run
     freshness         the sensor on freshness
     instance          a Dagster daemon of our own, and what its runs do
-    interrupts        signals that end a run, also where the exception for one is lost
     landing_assets    the assets upstream of `ddl`: the bucket, or topics and what is landed of them
-    keys              the partition keys that Dagster knows of a changefeed, and those that a plan adds to them
     lost_runs         runs whose process is gone, and nobody noticed
-    maintenance       the job that keeps the lake's files in order, and its schedule
     metadata          what Dagster shows of a partition, a window's report and a lake table
     metrics           the sensor that writes the lake's metrics into a file
-    names             every name that Dagster is given, derived in one place
-    operations        jobs and schedules of operations, with their launch forms
-    rebuild           the job that builds tables anew from their recorded history and swaps each in one commit
+    names             every name and partition key that Dagster is given, derived in one place
+    operations        jobs and schedules of operations, with their launch forms; those of maintenance and rebuild
     resources         Spark from dagster-pyspark, S3 credentials from dagster-aws, and the pipeline over both
     sensor            the sensor on the checkpoint
     watching          what the sensor looks at, kept between its looks

@@ -21,10 +21,9 @@ from dagster_pyspark import LazyPySparkResource
 from cdc_assets.defs.assets import failure
 from cdc_assets.defs.catch_up_config import CatchUpConfig, does_it_all, op_of
 from cdc_assets.defs.events import TOGETHER_SECONDS, RunEvents
-from cdc_assets.defs.failures import as_failure
-from cdc_assets.defs.interrupts import Interrupts
-from cdc_assets.defs.keys import add_keys, new_keys
+from cdc_assets.defs.failures import Interrupts, as_failure
 from cdc_assets.defs.landing_assets import landing_events
+from cdc_assets.defs.names import add_keys, new_keys
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.defs.watching import has_more
 from cdc_assets.errors import BadSettings, InputError, MetadataMissing, Retryable
@@ -33,9 +32,9 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted, seconds_text
-from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import MOVE_HEADS, compact_overdue, expire_snapshots
 from cdc_assets.operations.named import table_called
+from cdc_assets.operations.opening import LakePipeline
 from cdc_assets.operations.release import propose_release
 from cdc_assets.pipeline.outcome import Outcome, RunHooks, TableOutcome
 from cdc_assets.pipeline.pipeline import Pipeline, log_steps

@@ -21,11 +21,9 @@ from cdc_assets.defs.checks import changefeed_checks, table_specs
 from cdc_assets.defs.extracts import extract_assets, extract_job, extract_sensor
 from cdc_assets.defs.freshness import freshness_sensor
 from cdc_assets.defs.landing_assets import upstream_assets
-from cdc_assets.defs.maintenance import maintenance_job, maintenance_schedule
 from cdc_assets.defs.metrics import metrics_sensors
 from cdc_assets.defs.names import asset_key, keys_name, lake_key
-from cdc_assets.defs.operations import operation_schedule
-from cdc_assets.defs.rebuild import rebuild_job
+from cdc_assets.defs.operations import maintenance_job, maintenance_schedule, operation_schedule, rebuild_job
 from cdc_assets.defs.resources import ConfiguredFeed, S3Credentials, spark_resource
 from cdc_assets.defs.sensor import checkpoint_sensor
 from cdc_assets.errors import BadSettings

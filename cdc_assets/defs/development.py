@@ -21,7 +21,7 @@ from pathlib import Path
 import dagster as dg
 
 from cdc_assets.defs.instance import stop_group
-from cdc_assets.defs.keys import add_keys, new_keys
+from cdc_assets.defs.names import add_keys, new_keys
 from cdc_assets.errors import BadSettings, CdcError
 from cdc_assets.operations.opening import begun, open_planner
 from cdc_assets.operations.status import known_tables

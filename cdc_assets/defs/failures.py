@@ -1,11 +1,16 @@
-"""Errors as Dagster's failures, and the reasons of failed runs from its event log, also of one without any step."""
+"""Errors as Dagster's failures, and the reasons of failed runs from its event log; signals that end a run."""
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
 import dagster as dg
+from dagster._core.errors import DagsterExecutionInterruptedError
 
 from cdc_assets.defs.names import shown
 from cdc_assets.errors import CdcError, Retryable
@@ -57,3 +62,30 @@ def short_reason(reasons: Iterable[str], tables: Iterable[TableId]) -> str:
     lines, prefixes = list(reasons), tuple(f"{shown(table)}: " for table in tables)
     line = next((line for line in lines if line.startswith(prefixes)), lines[0] if lines else "")
     return line if len(line) <= MAX_SIGNS else f"{line[:MAX_SIGNS]}…"
+
+
+class Interrupts:
+    """Whether the run was interrupted (SIGINT, SIGTERM), whatever became of the exception."""
+
+    def __init__(self) -> None:
+        self.came = False
+        self._handler: Any = None
+
+    def listen(self) -> None:
+        """Take note of signals before Dagster's handler, which it sets anew whenever an op goes on after a yield."""
+        former: Any = signal.getsignal(signal.SIGINT)
+        if former is self._handler or not callable(former) or threading.current_thread() != threading.main_thread():
+            return
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            self.came = True
+            former(number, frame)
+
+        self._handler = handle
+        signal.signal(signal.SIGINT, handle)
+        signal.signal(signal.SIGTERM, handle)
+
+    def raise_lost(self) -> None:
+        """Raise again what was lost."""
+        if self.came:
+            raise DagsterExecutionInterruptedError

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 
 import dagster as dg
 
 from cdc_assets.model.schema import TableId
+from cdc_assets.planning.partitions import format_partition_key, partition_keys
+from cdc_assets.planning.plan import Plan
 from cdc_assets.settings.config import ChangefeedSettings
 
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
@@ -76,3 +79,19 @@ def _identifier(text: str, meant: str) -> str:
     """Return `text` with characters that Dagster accepts and a digest of `meant`, which makes it unique."""
     digest = hashlib.sha256(meant.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return f"{re.sub('[^A-Za-z0-9_]', '_', text)}_{digest}"
+
+
+KEYS_AT_ONCE = 10_000
+"""Keys added in one statement."""
+
+
+def new_keys(instance: dg.DagsterInstance, changefeed: str, plan: Plan) -> list[str]:
+    """Return the keys of a plan's schema files that Dagster does not have yet, in order of version."""
+    known = set(instance.get_dynamic_partitions(keys_name(changefeed)))
+    return [key for key in map(format_partition_key, partition_keys(plan)) if key not in known]
+
+
+def add_keys(instance: dg.DagsterInstance, changefeed: str, keys: Sequence[str]) -> None:
+    """Add keys; existing ones stay."""
+    for at in range(0, len(keys), KEYS_AT_ONCE):
+        instance.add_dynamic_partitions(keys_name(changefeed), keys[at : at + KEYS_AT_ONCE])

@@ -25,9 +25,8 @@ from dagster_aws.s3 import S3Resource
 
 from cdc_assets.defs.catch_up_config import format_run_config, parse_run_config
 from cdc_assets.defs.failures import run_reasons, short_reason
-from cdc_assets.defs.keys import add_keys, new_keys
 from cdc_assets.defs.lost_runs import fail_lost_runs
-from cdc_assets.defs.names import feed_key
+from cdc_assets.defs.names import add_keys, feed_key, new_keys
 from cdc_assets.defs.resources import ConfiguredFeed, read_credentials
 from cdc_assets.defs.watching import FeedNow, Watch
 from cdc_assets.errors import BadSettings, MetadataMissing

@@ -703,8 +703,8 @@ def _masked(decoded: Decoded, schema: TableSchema) -> Decoded:
         return decoded
     import pyarrow as pa
 
+    from cdc_assets.types.key_digests import masked_keys
     from cdc_assets.types.masks import masked_array
-    from cdc_assets.types.record_keys import masked_keys
 
     changes = decoded.changes
     for column in schema.columns:

@@ -27,9 +27,9 @@ from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.soft_delete import SOFT_DELETE_COLUMNS, soft_delete_reason
 from cdc_assets.model.tso import Tso
+from cdc_assets.types.key_digests import encoded_keys
 from cdc_assets.types.mysql_types import arrow_type, finish, misfit, values, wire_type
 from cdc_assets.types.mysql_values import LOSSY, Binary, Values, changed_in_key
-from cdc_assets.types.record_keys import encoded_keys
 
 __all__ = [
     "LOST_FLOAT",

@@ -9,15 +9,12 @@ from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.ddl.schema import with_facts
 from cdc_assets.errors import TableHeld
-from cdc_assets.history.later_signs import LaterSigns
-from cdc_assets.history.policies import PolicyDecision, Rules, SchemaEffect, born, by_policy, evolved, ways_of
-from cdc_assets.history.recovery import Gone
-from cdc_assets.history.releases import ways_out
-from cdc_assets.model.by_name import ByName
+from cdc_assets.history.policies import PolicyDecision, Rules, SchemaEffect, born, by_policy, evolved, ways_of, ways_out
+from cdc_assets.history.recovery import Gone, LaterSigns
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import Life
 from cdc_assets.model.releases import Release
-from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.schema import ByName, TableId, TableSchema
 from cdc_assets.model.schema_changes import Rekey, RenameColumn
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.table_history import (

@@ -8,6 +8,7 @@ schema before + file ──▶ kinds ──▶ Rules.decide ──▶ apply     
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +17,6 @@ from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare, emptied, with_kept
 from cdc_assets.ddl.schema import with_facts
 from cdc_assets.errors import CdcError
-from cdc_assets.history.releases import ways_out
 from cdc_assets.model.progress import Life
 from cdc_assets.model.releases import Release, Releases
 from cdc_assets.model.schema import TableId, TableSchema
@@ -220,3 +220,20 @@ def born(
     if reason and decision.way in ("skip", "rebuild") and schema.columns:
         return SchemaEffect(schema if file.by_text else ddl.create(replace(file, query="", type=0), like, collation))
     return SchemaEffect(schema, (), reason, ways_out(file.table, file.version, offered, more) if reason else ())
+
+
+WAYS = ("apply", "skip", "rebuild")
+
+_SAYS = {
+    "apply": "say what it did",
+    "as written": "carry it out as it is written",
+    "skip": "leave the rows as they are, columns follow the schema file",
+    "rebuild": "drop the rows up to here, and apply what comes after",
+}
+
+
+def ways_out(name: TableId | Life, version: Tso, offered: Iterable[str], more: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the commands that release a DDL, each after its meaning. `offered` are keys of WAYS or `as written`."""
+    command = f"cdc-assets release {shlex.quote(str(name))} {version}"
+    flags = {"apply": '--apply "DDL"', "as written": "--apply", "skip": "--skip", "rebuild": "--rebuild"}
+    return (*more, *(f"{_SAYS[way]}: {command} {flags[way]}" for way in offered))

@@ -11,12 +11,10 @@ from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from cdc_assets import ddl
 from cdc_assets.ddl.schema import with_facts
 from cdc_assets.history.lives import Lives, unchanged
-from cdc_assets.history.policies import Rules, by_policy
-from cdc_assets.history.releases import ways_out
+from cdc_assets.history.policies import Rules, by_policy, ways_out
 from cdc_assets.history.shadows import take_place
-from cdc_assets.model.by_name import ByName
 from cdc_assets.model.progress import Life
-from cdc_assets.model.schema import TableId
+from cdc_assets.model.schema import ByName, TableId
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.table_history import Held
 from cdc_assets.model.tso import Tso

@@ -20,9 +20,8 @@ from dataclasses import replace
 from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.history.lives import Lives, unchanged
-from cdc_assets.history.policies import SchemaEffect
+from cdc_assets.history.policies import SchemaEffect, ways_out
 from cdc_assets.history.recovery import Unrecoverable
-from cdc_assets.history.releases import ways_out
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import Filling, Lack
 from cdc_assets.model.schema import TableId

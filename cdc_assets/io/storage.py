@@ -25,7 +25,7 @@ import fsspec
 
 from cdc_assets.errors import BadSettings, BucketMissing, InputError, StorageUnavailable
 from cdc_assets.io.drivers import file_system
-from cdc_assets.model.times import parse_iso_time
+from cdc_assets.model.tso import parse_iso_time
 from cdc_assets.model.wording import counted
 
 _T = TypeVar("_T")

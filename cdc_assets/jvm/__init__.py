@@ -1,7 +1,6 @@
 """Java, the jars of Spark and Iceberg, and the class-data archive that speeds up a start.
 
 class_data   the JVM's class-data archive, which is made once
-jars         the jars that Spark loads beside its own, which are fetched once
+jars         the jars that Spark loads beside its own: fetched once, one of them compiled
 java         the Java and the Python that a Spark session starts with
-local_files  the class by which Java writes local files, and the jar of it, which is made once
 """

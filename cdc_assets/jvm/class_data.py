@@ -16,9 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from cdc_assets.jvm.jars import spark_jars
+from cdc_assets.jvm.jars import local_files_name, spark_jars
 from cdc_assets.jvm.java import find_java, share_dirs, spark_home, writable_share_dir
-from cdc_assets.jvm.local_files import local_files_name
 
 _QUIET = "-Xlog:disable"
 """Java's warning about an archive that does not fit is of no use: it goes on without it."""

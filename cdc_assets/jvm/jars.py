@@ -22,10 +22,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
+from zipfile import ZipFile
 
 from cdc_assets.errors import SetupError
-from cdc_assets.jvm.java import prepare_environment, share_dirs, spark_home, user_cache
+from cdc_assets.jvm.java import prepare_environment, share_dirs, spark_home, user_cache, writable_share_dir
 
 DIRECTORY_VARIABLE = "CDC_ASSETS_JARS"
 """The environment variable that names a directory of jars: the first one to be searched, and where jars are fetched."""
@@ -293,3 +295,34 @@ def _explain(jar: Jar, arrived: Path | None, target: Path, output: str) -> str:
 _TELLING = re.compile(
     r"not found|unresolved|refused|timed out|timeout|PKIX|certificate|Exception|status code", re.IGNORECASE
 )
+
+
+LOCAL_FILES = "cdc_assets.LocalFiles"
+_SOURCE = Path(__file__).with_name("LocalFiles.java")
+
+
+def local_files_jars() -> list[Path]:
+    """Return the jar as a list; an empty one where it was not made: Java then writes files by Hadoop's own class."""
+    jars = (place / "jars" / local_files_name() for place in share_dirs())
+    return [jar for jar in jars if jar.exists()][:1]
+
+
+def make_local_files(jvm: Any) -> None:
+    """Create the jar if it does not exist, in a JVM that has Spark's jars. Raises SetupError."""
+    if local_files_jars():
+        return
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.cook(_SOURCE.read_text(encoding="utf-8"))
+    target = writable_share_dir() / "jars" / local_files_name()
+    target.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as place:
+        made = Path(place, target.name)
+        with ZipFile(made, "w") as jar:
+            for name, code in dict(compiler.getBytecodes()).items():
+                jar.writestr(f"{name.replace('.', '/')}.class", bytes(code))
+        os.replace(made, target)
+
+
+def local_files_name() -> str:
+    """Return the jar's file name, which has a digest of its source."""
+    return f"local-files-{hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:20]}.jar"

@@ -1,17 +1,15 @@
 """Iceberg tables: the only place that writes. Reads its progress back with PyIceberg, without a JVM.
 
 tables               Lake: what the pipeline calls
-workbench            what steps share: sessions, a table with its label, results of steps
+workbench            what steps share: the warehouse, sessions, a table with its label, results of steps
 steps                tables created, renamed, dropped, exchanged
 windows              rows staged and committed; those of repairs and of records that fit after a fix, too
 state                contents of the catalog (no JVM)
 lake_table           a table by its metadata file, with its label (no JVM)
 scan                 rows of a table as of one snapshot (no JVM)
-decisions            what people decided, as properties of the lake's own namespace (no JVM)
-namespaces           the catalog's namespaces (no JVM)
+namespaces           the catalog's namespaces, and decisions as properties of the lake's own one (no JVM)
 table_renames        tables brought to the names that they should have (no JVM)
 names                which table has which name (no JVM)
-warehouse            its store, tried before a JVM starts
 failures             errors of catalogs and stores, each as a sentence (no JVM)
 label                progress as snapshot properties (no JVM)
 metadata_file        the few members of a table's metadata that matter here (no JVM)
@@ -21,18 +19,15 @@ row_groups           their files, written and read wherever a task runs (no JVM)
 staging/             files -> reduced changes as Parquet, on the executors
 printed_rows         which rows without key are equal where the source prints values in several ways
 key_matching         conditions by which rows and staged changes are of one key
-commit_stage         a staged window -> one commit
 row_delta            a small one without Spark: places of its keys, deletion vectors, a data file
 compaction           small files put together without Spark, by whoever writes the table
 commit               guarded, labelled commits
 layout               partitions, sort orders and properties in Iceberg's words
 lake_columns         columns of mirrors by the setting columns: added, dropped, filled with NULL
 deletion_marks       deleted rows that stay in mirrors, marked by a DDL or left out
-schema               tables created, changed, rewritten
-column_names         names of columns that no table can have
+schema               tables created, changed, rewritten; names that no column can have
 swap                 tables built aside and swapped in one commit
 tickets              work that must not run beside other work, as properties of the lake's own namespace (no JVM)
-recent_states        the same of states that runs have just written, without Spark (no JVM)
 chores               what is due for a table's files (no JVM)
 maintenance          files and snapshots kept in shape
 catalogs/            the catalog, without a JVM

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as sql
 
 from cdc_assets.errors import TableHeld, TableMoved
-from cdc_assets.history.releases import WAYS, ways_out
+from cdc_assets.history.policies import WAYS, ways_out
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.layout import partition_data
 from cdc_assets.lake.names import Identifier

@@ -15,7 +15,7 @@ from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake.commit import CommitTarget
 from cdc_assets.lake.key_matching import key_equality
 from cdc_assets.lake.spark.session import quoted
-from cdc_assets.model.lake_columns import DELETED_AT, INGESTED_AT, LIVING
+from cdc_assets.model.layout import DELETED_AT, INGESTED_AT, LIVING
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.tso import Tso
 

@@ -35,8 +35,7 @@ from cdc_assets.lake.tables import Lake
 from cdc_assets.model.decisions import SnapshotPin
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableSchema
-from cdc_assets.model.times import parse_iso_time
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.tso import Tso, parse_iso_time
 
 if TYPE_CHECKING:
     from cdc_assets.lake.metadata_file import MetadataFile, Snapshot

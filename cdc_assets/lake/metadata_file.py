@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cdc_assets.model.lake_columns import DELETED_AT
-from cdc_assets.model.layout import Transform, transforms_of
+from cdc_assets.model.layout import DELETED_AT, Transform, transforms_of
 
 GZIP = b"\x1f\x8b"
 _NO_SNAPSHOT = -1

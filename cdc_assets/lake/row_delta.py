@@ -48,7 +48,7 @@ from cdc_assets.lake.layout import layout_of_table
 from cdc_assets.lake.staging.stage import Batch
 from cdc_assets.lake.staging.storage import make_directory, storage
 from cdc_assets.lake.staging.tasks import FirstLoad, StagePlace, table_rows, write_data_files
-from cdc_assets.model.lake_columns import DELETED_AT
+from cdc_assets.model.layout import DELETED_AT
 from cdc_assets.model.schema import Column
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.collations import is_plain

@@ -16,7 +16,7 @@ from cdc_assets.decoding.deletion_marks import living
 from cdc_assets.errors import InputError, LakeUnavailable
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake.failures import answering
-from cdc_assets.model.lake_columns import DELETED_AT
+from cdc_assets.model.layout import DELETED_AT
 
 if TYPE_CHECKING:
     from cdc_assets.lake.lake_table import LakeTable

@@ -30,9 +30,8 @@ from cdc_assets.decoding.lake_columns import mirror_columns
 from cdc_assets.decoding.own_columns import OwnColumn
 from cdc_assets.decoding.upgrade import default_array
 from cdc_assets.errors import TableHeld, TableMoved
-from cdc_assets.features.kinds.decoding import partition_column
+from cdc_assets.features.kinds.decoding import own_columns, partition_column
 from cdc_assets.features.kinds.lake import history_writer
-from cdc_assets.lake.column_names import refuse_names
 from cdc_assets.lake.commit import (
     CommitTarget,
     MovedRows,
@@ -60,10 +59,9 @@ from cdc_assets.lake.lake_table import (
 from cdc_assets.lake.layout import known_layout, ordered, partition_spec, sort_order, write_anew
 from cdc_assets.lake.names import Identifier, format_identity, format_name
 from cdc_assets.lake.spark.session import StepSession, quoted
-from cdc_assets.lake.staging.installation import alike
+from cdc_assets.lake.staging.executors import alike
 from cdc_assets.lake.staging.partitions import history_partition
-from cdc_assets.model.lake_columns import DELETED_AT, LIVING
-from cdc_assets.model.layout import OWN_PROPERTIES
+from cdc_assets.model.layout import DELETED_AT, LIVING, OWN_PROPERTIES
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import (
     AddColumn,
@@ -557,3 +555,25 @@ def _column(batch: pa.RecordBatch, source: _Source, present: pa.Array) -> pa.Arr
 
 def _guess_comment(schema_change: RetypeColumn) -> str:
     return f"-- {schema_change.new.name} is approximate: {schema_change.approximate}"
+
+
+def refuse_names(schema: TableSchema, step: CreateTable | ChangeTable) -> None:
+    """Raise TableHeld for a column with a name of the lake's own, or with that of another one but for its case."""
+    names, own = dict[str, str](), {column.name.lower() for column in own_columns(step.life.kind)}
+    for column in schema.stored:
+        folded = column.name.lower()
+        other = names.setdefault(folded, column.name)
+        reason = ""
+        if other != column.name:
+            reason = (
+                f'the columns "{other}" and "{column.name}" differ only in the case of letters, and the lake '
+                "does not distinguish such names. Leave one of them out at the source (column.exclude.list), or give "
+                "it another name there."
+            )
+        elif folded.startswith("_cdc_") or folded in own:
+            reason = (
+                f'the column name "{column.name}" is reserved for the lake\'s own columns. '
+                "Exclude the column with the changefeed's column selectors."
+            )
+        if reason:
+            raise TableHeld(f"{step.life}: {reason}", table=str(step.life), column=column.name)

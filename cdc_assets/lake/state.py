@@ -19,12 +19,12 @@ from cdc_assets.lake.catalogs.catalog import (
     lists_locations,
     rename,
 )
-from cdc_assets.lake.decisions import DecisionStore
 from cdc_assets.lake.failures import answering
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import CHANGEFEED, IDENTITY, LakeTable, OwnedTable, read_file, read_owned, read_standing
 from cdc_assets.lake.metadata_file import MetadataFile, Snapshot
 from cdc_assets.lake.names import Identifier, OwnNamespaces, Places, format_identity, parse_identity
+from cdc_assets.lake.namespaces import DecisionStore
 from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso

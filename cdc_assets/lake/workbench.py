@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.fs as pafs
 from pyspark.errors import AnalysisException
 
-from cdc_assets.errors import CdcError, LakeUnavailable, SetupError, TableHeld, TableMoved
+from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, SetupError, TableHeld, TableMoved
 from cdc_assets.lake import table_renames
 from cdc_assets.lake.catalogs.catalog import local_path
 from cdc_assets.lake.catalogs.remembered import discard_lent, io_properties, remember
 from cdc_assets.lake.commit import CommitTarget, target
-from cdc_assets.lake.failures import is_refusal
+from cdc_assets.lake.failures import answering, is_refusal
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import IDENTITY, LakeTable
 from cdc_assets.lake.names import Identifier, format_identity
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.session import Sessions, StepSession
 from cdc_assets.lake.staging import stage
+from cdc_assets.lake.staging.stage import STAGE
+from cdc_assets.lake.staging.storage import storage
 from cdc_assets.lake.state import LakeState
-from cdc_assets.lake.warehouse import refuse_unusable
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import Report, StepResult
 from cdc_assets.model.steps import CreateTable
@@ -269,3 +271,28 @@ class Workbench:
     def close(self) -> None:
         """Stop the Spark session if it was started here."""
         self.sessions.close()
+
+
+_KEYS = ("s3.secret-access-key", "adls.account-key", "adls.sas-token")
+"""Properties that say with which credentials to try; without them the clients' own chains decide, and differ."""
+
+
+def refuse_unusable(settings: LakeSettings) -> None:
+    """Raise SetupError or BadSettings for a store that refuses the given keys or has no such bucket.
+
+    One place below the warehouse is looked at, since grants may reach no further. What else fails is left to Java.
+    """
+    properties = settings.pyiceberg_properties()
+    if settings.local_directory is not None or not any(key in properties for key in _KEYS):
+        return
+    with suppress(OSError), answering("the lake's warehouse"):
+        system, place = storage(properties, f"{settings.root}/{STAGE}")
+        if system.get_file_info(place).type != pafs.FileType.NotFound:
+            return
+        bucket = place.partition("/")[0]
+        with suppress(OSError):  # to look at the bucket itself may not be granted
+            if system.get_file_info(bucket).type == pafs.FileType.NotFound:
+                raise BadSettings(
+                    f"the lake's warehouse {settings.root} is in {bucket!r}, which is not there. Check lake.warehouse, "
+                    "and the endpoint in lake.catalog."
+                )

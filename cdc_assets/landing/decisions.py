@@ -18,12 +18,10 @@ import pyarrow.compute as pc
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.landing.batch import LandingBatch
 from cdc_assets.landing.landing import Landing
-from cdc_assets.model.landed import Decision, EventKind, Landed, LandedEvent
-from cdc_assets.model.landing_commands import release_command
+from cdc_assets.model.landed import Decision, EventKind, Landed, LandedEvent, release_command
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.times import iso_now
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.tso import Tso, iso_now
 from cdc_assets.sources.topics import message_schema
 
 

@@ -55,8 +55,8 @@ from cdc_assets.model.landed import (
     Landed,
     LandedEvent,
     LandedMessage,
+    accept_loss_command,
 )
-from cdc_assets.model.landing_commands import accept_loss_command
 from cdc_assets.model.offsets import Ends, OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso

@@ -6,7 +6,6 @@
 
 Imports nothing but the standard library.
 
-    by_name           values by table name, in any letter case
     comparison        what comparing a table with its source says
     cuts              one state of all tables at a position
     decisions         what people decide, as a lake keeps it
@@ -15,10 +14,8 @@ Imports nothing but the standard library.
     features          the features that the core does not know, and where their parts are
     findings          what was found of a changefeed, and how grave it is
     forecast          when a table will have caught up
-    landed            what was landed of topics: rows in pieces, and events
-    landing_commands  the commands with which a person decides about messages of topics
-    lake_columns      names of the columns of mirrors that the setting columns asks for
-    layout            partitions, order and properties of a table, as settings name them
+    landed            what was landed of topics: rows in pieces, and events; commands that decide about them
+    layout            partitions, order, properties and own columns of a table, as settings name them
     ledger_entries    what the ledger remembers, as values
     kinds             history tables beside those of the source, as settings name them
     masks             what becomes of values that the lake must not have
@@ -31,7 +28,7 @@ Imports nothing but the standard library.
     recipe            what the values of a table's rows depend on, beside the input
     releases          what people decided about single DDL and changed settings
     reports           results of reading a window and of carrying out a step
-    schema            tables, columns, keys and partitions, as schema files and DDL texts define them
+    schema            tables, columns, keys and partitions, as schema files and DDL texts define them; ByName
     schema_changes    what one DDL changes
     soft_delete       TiDB's soft-delete and active-active tables, which cannot be followed
     splits            what lies under a changefeed's prefix
@@ -39,8 +36,7 @@ Imports nothing but the standard library.
     table_filter      TiDB's table filter: patterns of names in a changefeed's configuration
     table_history     the events of a table's life, and the names it held
     tickets           work that takes several commits, while it is under way
-    times             times as texts
-    tso               timestamps of TiDB's oracle
+    tso               timestamps of TiDB's oracle, and times as texts
     window_metrics    what a committed window did to its table, and the lag of its newest change
     wording           numbers and places in sentences
 """

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from cdc_assets.model.decisions import Decisions, KeptDecision
 from cdc_assets.model.kinds import STATE_KINDS
-from cdc_assets.model.landing_commands import accept_loss_command
+from cdc_assets.model.landed import accept_loss_command
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.offsets import OffsetRange
 from cdc_assets.model.progress import Base, Gap, Lack, Life, MissingRows

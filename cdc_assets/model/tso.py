@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-
-from cdc_assets.model.times import iso_time
+from datetime import datetime, timezone
 
 Tso = int
 """A TiDB timestamp: milliseconds since 1970 in the upper 46 bits, a logical counter in the lower 18."""
@@ -53,3 +52,22 @@ def tso_time(tso: Tso) -> str:
 def last_tso(ms: int) -> Tso:
     """Return the last TSO of a millisecond since 1970: what was committed by then is at or below it."""
     return (ms << 18) | 0x3FFFF
+
+
+def iso_time(moment: datetime) -> str:
+    """Return the text of a time with a zone."""
+    return moment.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def iso_now() -> str:
+    """Return the text of the present time."""
+    return iso_time(datetime.now(timezone.utc))
+
+
+def parse_iso_time(text: str) -> datetime:
+    """Return the time that a text in ISO form means, in UTC where it names no zone; raises ValueError.
+
+    Python 3.10 reads no Z.
+    """
+    moment = datetime.fromisoformat(text[:-1] + "+00:00" if text[-1:] in ("Z", "z") else text)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)

@@ -2,21 +2,16 @@
 
 as_of          tables as they were at a moment
 change_files   extracts written as Parquet, JSON lines or CSV
-decide_landed  what people decide about messages of topics
 engines        how engines connect to a lake and read a table, as text
 explain        where a row comes from
 extract        changes of a table between two positions
 inspect        the contents of a changefeed's prefix, and whether it can be followed
 keys           keys as people give them
-lake_pipeline  the pipeline into an Iceberg lake, with what only that lake can do
-lake_rows      rows of the lake as of one snapshot
-landing_needs  which landed rows are still wanted, and why
-landings       what is landed of topics
-log_rows       the columns of a log, by the names of the lake and of the source
+landings       what is landed of topics, which rows are still wanted, and what people decide about messages
+table_rows     rows of the lake as of one snapshot, and the columns of logs
 maintenance    do what is due for the lake's files
 metrics        metrics of a lake as text, and in a file
-moments        moments as people give them: a TSO, a time, the name of a cut
-named          which table a person means
+named          which table and which moment a person means
 net_changes    what several changes of a key come to
 opening        settings -> open parts
 proposal       decisions before they are recorded, with the plan that would follow

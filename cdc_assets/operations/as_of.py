@@ -20,12 +20,11 @@ from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import REBUILD, REPAIR, REPLAY, parse_lives
 from cdc_assets.model.cuts import Cut
 from cdc_assets.model.gaps import TableCondition, lacking_text
-from cdc_assets.model.lake_columns import LIVING
+from cdc_assets.model.layout import LIVING
 from cdc_assets.model.progress import Life, Phase, Whole
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.operations.engines import connections, snapshot_statements
-from cdc_assets.operations.moments import parse_moment
-from cdc_assets.operations.named import is_called, no_such_table
+from cdc_assets.operations.named import is_called, no_such_table, parse_moment
 from cdc_assets.operations.opening import open_state, read_ledger
 from cdc_assets.operations.status import cuts_of, earliest_records
 

@@ -41,9 +41,8 @@ from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.extract import changes_of_log
 from cdc_assets.operations.keys import keyed_alike, keys_of, masked_keys, record_has_key
-from cdc_assets.operations.lake_rows import ScannedLake
-from cdc_assets.operations.log_rows import LEAVES
 from cdc_assets.operations.named import mirrors, table_called
+from cdc_assets.operations.table_rows import LEAVES, ScannedLake
 from cdc_assets.pipeline.pipeline import looking_again
 from cdc_assets.pipeline.replay import Reading, Replay, ReplayRequest, plan_replay
 from cdc_assets.planning.recipe import masked_otherwise, masked_since

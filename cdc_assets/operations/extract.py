@@ -53,7 +53,9 @@ from cdc_assets.model.steps import (
 )
 from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso, tso_time
-from cdc_assets.operations.log_rows import (
+from cdc_assets.operations.named import is_called, no_such_table
+from cdc_assets.operations.net_changes import Fold, NetChanges, counted_rows
+from cdc_assets.operations.table_rows import (
     LEAVES,
     LOG,
     all_leave,
@@ -64,10 +66,8 @@ from cdc_assets.operations.log_rows import (
     of_source,
     with_returned_columns,
 )
-from cdc_assets.operations.named import is_called, no_such_table
-from cdc_assets.operations.net_changes import Fold, NetChanges, counted_rows
-from cdc_assets.pipeline.exactness import deficits_at
 from cdc_assets.pipeline.missing_files import entries_of
+from cdc_assets.pipeline.outcome import deficits_at
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.pipeline.replay import Replay, ReplayRequest, plan_replay
 from cdc_assets.planning.plan import Plan

@@ -17,9 +17,9 @@ from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
+from cdc_assets.types.key_digests import keys_in
 from cdc_assets.types.masks import masked_array
 from cdc_assets.types.mysql_types import arrow_type, values
-from cdc_assets.types.record_keys import keys_in
 
 
 class KeyOfFile(list[str]):

@@ -1,24 +1,168 @@
-"""What is landed of topics, by changefeed. Reads the lake and the ledger, without a JVM."""
+"""What is landed of topics, what the lake still needs of it, and what people decide about messages.
+
+landing_needs   what maintenance goes by
+recorded_needs  what is shown of that, as far as the status of tables tells
+taken_through   through which position the tables of a name have taken its rows
+"""
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
-from cdc_assets.errors import CdcError
+from cdc_assets.errors import BadSettings, CdcError
+from cdc_assets.features.quarantine.operations import awaiting_replay
+from cdc_assets.landing import decisions
+from cdc_assets.landing.retention import Needs, TableNeed
+from cdc_assets.model.offsets import OffsetRange, Partition
+from cdc_assets.model.progress import AppliedState, Life, Phase, source_of
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.steps import HoldTable
+from cdc_assets.model.tso import Tso
 from cdc_assets.operations.opening import read_ledger
+from cdc_assets.report.landings import DecisionText, UnreadText, describe_decisions, describe_unread
 
 if TYPE_CHECKING:
+    from cdc_assets.landing.landing import Landing
     from cdc_assets.ledger import Ledger
+    from cdc_assets.model.landed import Landed
     from cdc_assets.model.offsets import Partition
     from cdc_assets.model.schema import TableId
+    from cdc_assets.model.table_history import TableHistory
     from cdc_assets.model.tso import Tso
+    from cdc_assets.pipeline.pipeline import Pipeline
+    from cdc_assets.planning.plan import Plan
     from cdc_assets.report.landings import LandingText
     from cdc_assets.report.tables import TableStatus
     from cdc_assets.settings.config import ChangefeedSettings
     from cdc_assets.settings.lake import LakeSettings
+
+HELD = "its table is held"
+SET_ASIDE = "its table has records in quarantine"
+UNDECIDED = "a message of its table waits for a decision"
+INCOMPLETE = "its table is incomplete"
+UNNAMED = "a message that cannot be read names no table"
+WITHOUT_KEY = "its table has no key, and a connector may send its rows again"
+REBUILDING = "a rebuild is running"
+
+
+def landing_needs(pipeline: Pipeline, landing: Landing, planned: Plan, *, rebuilding: bool = False) -> Needs:
+    """Return what is needed of the landed rows of a table, by the name under which they were landed.
+
+    The ledger only adds tables that a run has found to be held.
+    """
+    landed = landing.landed()
+    wanted = _wanted(pipeline, planned)
+    open_events = (*landed.open_bad, *landed.open_late)
+    undecided = {event.table.folded for event in open_events if event.table is not None}
+    unnamed = any(event.table is None for event in open_events)
+    resends = landing.options.by_offset
+    behind = landing.names_behind()
+
+    @functools.cache
+    def need(written: TableId) -> TableNeed:
+        names = tuple(behind(written))
+        tables = [table for name in names for table in _named(planned, name)]
+        return TableNeed(
+            min((taken_through(name, planned, planned.applied) for name in names), default=0),
+            REBUILDING
+            if rebuilding
+            else UNDECIDED
+            if any(name.folded in undecided for name in names)
+            else next((wanted[table.life.source] for table in tables if table.life.source in wanted), ""),
+            UNNAMED
+            if unnamed
+            else INCOMPLETE
+            if any(table.gap is not None and not table.gap.accepted for table in tables)
+            else "",
+            WITHOUT_KEY if resends and any(not table.schema.key for table in tables) else "",
+        )
+
+    return need
+
+
+def recorded_needs(states: Sequence[TableStatus], landed: Landed) -> Needs:
+    """Return what is needed of landed rows as far as the status of tables tells, without a plan.
+
+    A name that no table has now counts as far as the least table is applied.
+    """
+    undecided = {event.table.folded for event in (*landed.open_bad, *landed.open_late) if event.table is not None}
+    by_name: dict[str, list[TableStatus]] = {}
+    for state in states:
+        by_name.setdefault(state.table.lower(), []).append(state)
+
+    @functools.cache
+    def need(written: TableId) -> TableNeed:
+        known = by_name.get(str(written).lower(), [])
+        alarms = {name for state in known for name, count in state.alarms.items() if count}
+        wanted = {
+            UNDECIDED: written.folded in undecided,
+            HELD: any(state.state.stopped for state in known),
+            SET_ASIDE: "quarantined_records" in alarms,
+        }
+        through = min((state.through for state in known or states), default=0)
+        lacks = INCOMPLETE if "incomplete" in alarms else ""
+        return TableNeed(through, next((reason for reason, stays in wanted.items() if stays), ""), lacks)
+
+    return need
+
+
+def _wanted(pipeline: Pipeline, planned: Plan) -> Mapping[Life, str]:
+    """Return the tables of the source of which all rows stay, each with the reason.
+
+    A table that exchanged rows with such a one is among them: a rebuild of one reads both.
+    """
+    stopped = {
+        source_of(state.life)
+        for state in pipeline.ledger.states().get(pipeline.settings.name, ())
+        if state.state.stopped
+    }
+    wanted = {life.source: HELD for life in planned.history.lives if str(life.source) in stopped}
+    wanted |= {step.life.source: HELD for step in planned.steps if isinstance(step, HoldTable)}
+    wanted = {**dict.fromkeys(awaiting_replay(pipeline), SET_ASIDE), **wanted}
+    partners = dict[Life, set[Life]]()
+    for life, table in planned.history.lives.items():
+        for _, other in table.exchanges:
+            partners.setdefault(life.source, set()).add(other.source)
+            partners.setdefault(other.source, set()).add(life.source)
+    around = list(wanted)
+    while around:
+        life = around.pop()
+        for partner in partners.get(life, ()):
+            if partner not in wanted:
+                wanted[partner] = wanted[life]
+                around.append(partner)
+    return wanted
+
+
+def _named(planned: Plan, table: TableId) -> list[TableHistory]:
+    """Return the tables that ever had a name."""
+    lives = planned.history.lives.values()
+    return [known for known in lives if any(name.folded == table.folded for name, _, _ in known.names)]
+
+
+def taken_through(table: TableId, planned: Plan, applied: Mapping[Life, AppliedState]) -> Tso:
+    """Return through which position all tables that had a name have taken its rows.
+
+    Rows above the checkpoint may be of a table of that name that nothing is known of yet. A table that the settings
+    leave out takes none. Where a table stands at a DDL, rows at that very position may still be to come.
+    """
+    positions: list[Tso] = []
+    feed = planned.feed or planned.history
+    for life, held in planned.history.lives.items():
+        for name, _, until in held.names:
+            if name.folded == table.folded:
+                state = applied.get(life)
+                progress = None if state is None else state.progress
+                if progress is None:
+                    positions.append(0)
+                elif progress.tso < until:
+                    positions.append(progress.tso - (progress.phase is not Phase.ROWS))
+    known = any(name.folded == table.folded for held in feed.lives.values() for name, _, _ in held.names)
+    return min(positions, default=planned.checkpoint if known else 0)
 
 
 def applied_through(ledger: Ledger, changefeed: str) -> dict[TableId, Tso]:
@@ -54,7 +198,6 @@ def _described(
     from cdc_assets.landing.iceberg import LandingTable
     from cdc_assets.landing.landing import landed_in
     from cdc_assets.landing.retention import Retention, bytes_kept
-    from cdc_assets.operations.landing_needs import recorded_needs
     from cdc_assets.report.landings import describe_landing
 
     landings = []
@@ -79,3 +222,86 @@ def _ends_now(settings: ChangefeedSettings | None) -> dict[Partition, int] | Non
         return {partition: end.high for partition, end in log_ends(settings).items()}
     except CdcError:
         return None
+
+
+def release_message(
+    pipeline: Pipeline, partition: Partition, offset: int, *, again: bool = False, who: str = "", run: str = ""
+) -> tuple[TableId, ...]:
+    """Go past a message that cannot be read, or read it `again`.
+
+    Returns the tables that are applied beyond rows of it: they hold until they are rebuilt. Raises BadSettings for a
+    message that holds nothing, MalformedData for one that still cannot be read.
+    """
+    landing = _landing(pipeline.landing, pipeline.settings.name)
+    late = decisions.release(
+        landing, partition, offset, again=again, applied=_through(pipeline), by=decisions.DecidedBy.now(who)
+    )
+    what = "read again" if again else "passed over"
+    _journal(pipeline, partition, offset, "landing release", f"{partition} offset {offset} {what}", who, run)
+    return late
+
+
+def accept_loss(pipeline: Pipeline, lost: OffsetRange, who: str = "", run: str = "") -> None:
+    """Write down that messages are gone for good. Raises BadSettings for those that are landed, or that are there."""
+    decisions.accept_loss(_landing(pipeline.landing, pipeline.settings.name), lost, decisions.DecidedBy.now(who))
+    what = f"{lost.partition}: the loss of {lost.start}..{lost.stop - 1} accepted"
+    _journal(pipeline, lost.partition, lost.start, "landing accept-loss", what, who, run)
+
+
+def declare_dead(pipeline: Pipeline, partition: Partition, who: str = "", run: str = "") -> None:
+    """Write down that nothing comes to a partition of an archive any more. Raises BadSettings for any other."""
+    decisions.declare_dead(_landing(pipeline.landing, pipeline.settings.name), partition, decisions.DecidedBy.now(who))
+    _journal(pipeline, partition, 0, "landing declare-dead", f"{partition} declared dead", who, run)
+
+
+def decided(lake: LakeSettings, names: Iterable[str]) -> tuple[list[DecisionText], list[UnreadText]]:
+    """Return what people decided about messages of changefeeds, by time, and the messages that wait for a decision."""
+    from cdc_assets.landing.iceberg import LandingTable
+    from cdc_assets.landing.landing import landed_in
+
+    with read_ledger(lake):  # a missing lake is an error, and not created
+        pass
+    done: list[DecisionText] = []
+    open_ones: list[UnreadText] = []
+    for name in names:
+        with closing(LandingTable(lake, name)) as table:
+            landed = landed_in(table)
+        done += describe_decisions(name, landed)
+        open_ones += describe_unread(name, landed)
+    return sorted(done, key=lambda decision: decision.when), open_ones
+
+
+def _landing(landing: Landing | None, changefeed: str) -> Landing:
+    if landing is None:
+        raise BadSettings(
+            f"the changefeed {changefeed} is files in a bucket: nothing of it is landed, and there is no message to "
+            "decide about. `cdc-assets release` decides its DDL."
+        )
+    return landing
+
+
+def _through(pipeline: Pipeline) -> Callable[[TableId], Tso]:
+    """Return through which TSO a table is applied, by any name that it ever had."""
+    applied = pipeline.lake.applied()
+    names = {
+        life: {life.born_as.folded, *((state.name.folded,) if state.name else ())} for life, state in applied.items()
+    }
+    known = False
+    with suppress(CdcError):
+        lives = pipeline.planner.plan()[1].history.lives
+        known = True
+        for life in names.keys() & lives.keys():
+            names[life] |= {name.folded for name, _, _ in lives[life].names}
+
+    def through(table: TableId) -> Tso:
+        named_lives = [life for life in applied if table.folded in names[life]]
+        of = named_lives if named_lives or known else applied  # of which table the rows are is not known
+        return max((applied[life].progress.tso for life in of), default=0)
+
+    return through
+
+
+def _journal(pipeline: Pipeline, partition: Partition, offset: int, action: str, what: str, who: str, run: str) -> None:
+    place = TableId(str(partition), "")
+    text = f"{what}, says {who}" if who else what
+    pipeline.journal.note(Life(place, offset), place, action, text, run)

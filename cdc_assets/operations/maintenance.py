@@ -15,14 +15,14 @@ from cdc_assets.landing.retention import Retention
 from cdc_assets.model.features import parts
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
-from cdc_assets.operations.landing_needs import landing_needs
+from cdc_assets.operations.landings import landing_needs
 from cdc_assets.operations.named import is_called
 from cdc_assets.planning.plan import open_exchanges
 
 if TYPE_CHECKING:
     from cdc_assets.lake.maintenance import LakeMaintenance
     from cdc_assets.model.table_history import TableHistory
-    from cdc_assets.operations.lake_pipeline import LakePipeline
+    from cdc_assets.operations.opening import LakePipeline
     from cdc_assets.planning.plan import Plan
 
 _BATCH = 100

@@ -19,7 +19,7 @@ from cdc_assets.features.kinds.decoding import mirror_kind
 from cdc_assets.formats import LINE, MOVED, OP, POSITION, UNCHANGED, Op
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.tso import Tso
-from cdc_assets.operations.log_rows import ALL_LEAVE, LEAVES
+from cdc_assets.operations.table_rows import ALL_LEAVE, LEAVES
 from cdc_assets.types.frames import exact
 
 _ROWS = 100_000

@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.history.releases import WAYS
+from cdc_assets.history.policies import WAYS
 from cdc_assets.model.decisions import Decisions
 from cdc_assets.model.gaps import CompletePattern, is_complete
 from cdc_assets.model.progress import Life
 from cdc_assets.model.releases import Release, SettingsChange, releases_of
 from cdc_assets.model.steps import ApplyRows, HoldTable
-from cdc_assets.model.times import iso_now
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.tso import Tso, iso_now
 from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.operations.proposal import Proposal, propose
 from cdc_assets.planning.recipe import Recipes

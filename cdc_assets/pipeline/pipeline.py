@@ -56,9 +56,8 @@ from cdc_assets.model.steps import (
 )
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.window_metrics import WindowMetrics, measure_window
-from cdc_assets.pipeline.exactness import RecordsAside
 from cdc_assets.pipeline.journal import Journal
-from cdc_assets.pipeline.outcome import NO_HOOKS, Outcome, RunHooks, TableRun, begun, standing
+from cdc_assets.pipeline.outcome import NO_HOOKS, Outcome, RecordsAside, RunHooks, TableRun, begun, standing
 from cdc_assets.pipeline.planner import AS_IT_STANDS, KnownLake, Planner, PlanRequest
 from cdc_assets.pipeline.window_pool import AppliedWindow, WindowPool
 from cdc_assets.planning.plan import Plan, renames_unnamed

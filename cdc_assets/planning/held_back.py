@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cdc_assets.model.by_name import ByName
 from cdc_assets.model.kinds import other_suffix
 from cdc_assets.model.progress import AppliedState, Life
-from cdc_assets.model.schema import TableId
+from cdc_assets.model.schema import ByName, TableId
 from cdc_assets.model.steps import (
     CreateTable,
     DropTable,

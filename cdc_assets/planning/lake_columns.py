@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from cdc_assets.model.lake_columns import DELETED_AT
-from cdc_assets.model.layout import TableLayout
+from cdc_assets.model.layout import DELETED_AT, TableLayout
 from cdc_assets.model.progress import Life
 from cdc_assets.model.steps import ApplyRows, CreateTable, Step
 

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from cdc_assets.model.findings import Finding, Severity
-from cdc_assets.model.lake_columns import DELETED_AT, LIVING
-from cdc_assets.model.layout import LayoutRules, TableLayout
+from cdc_assets.model.layout import DELETED_AT, LIVING, LayoutRules, TableLayout
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.schema_changes import RenameColumn

@@ -20,13 +20,12 @@ from cdc_assets.features.dumps import planning as imports
 from cdc_assets.features.kinds.decoding import keeps_states
 from cdc_assets.features.kinds.planning import KindsOfTables, is_aside, tracking, with_kinds
 from cdc_assets.history.history import read_history
-from cdc_assets.history.releases import ways_out
+from cdc_assets.history.policies import ways_out
 from cdc_assets.history.strays import Period, Strays
-from cdc_assets.model.by_name import ByName
 from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.progress import AppliedState, Gap, Life, MissingRows, Phase, Progress
 from cdc_assets.model.recipe import EMPTY_RECIPE
-from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.schema import ByName, TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, Evolution, Rekey, SchemaChange
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import (

@@ -16,7 +16,7 @@ from cdc_assets.model.wording import counted, range_text
 from cdc_assets.preflight.changefeeds import TRACELESS, left_out, left_rows, misspelt_parameters
 from cdc_assets.preflight.conformance import live, warning
 from cdc_assets.preflight.files import missing_numbers
-from cdc_assets.sources.storage_sink.sink_options import SinkOptions
+from cdc_assets.sources.storage_sink.options import SinkOptions
 from cdc_assets.types.zones import zone_of
 
 

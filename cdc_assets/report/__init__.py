@@ -2,11 +2,9 @@
 
 as_json     outcomes and records as plain JSON values
 explanation  where a row comes from
-files       data files as they were read, for a person
 findings    what was found of a changefeed, one paragraph a cause
 landings    what is landed of topics
 metrics     metrics of a lake in the text format of Prometheus
-metrics_page    the page `docs/metrics.md`: every metric with its meaning
 plan_text   what a plan will do, in words
 tables      tables of a changefeed and of a lake, for a person
 text        plans, inspections, outcomes and statuses as lines of text

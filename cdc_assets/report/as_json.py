@@ -6,7 +6,7 @@ import base64
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from cdc_assets.model.times import iso_time
+from cdc_assets.model.tso import iso_time
 from cdc_assets.report.findings import grouped
 
 if TYPE_CHECKING:

@@ -11,11 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cdc_assets.io.sealing import is_sealed
-from cdc_assets.model.by_name import ByName
-from cdc_assets.model.landed import NOT_SHOWN, EventKind, Landed
-from cdc_assets.model.landing_commands import declare_dead_command, release_command
+from cdc_assets.model.landed import NOT_SHOWN, EventKind, Landed, declare_dead_command, release_command
 from cdc_assets.model.offsets import Partition
-from cdc_assets.model.schema import TableId
+from cdc_assets.model.schema import ByName, TableId
 from cdc_assets.model.tso import Tso, tso_time, wall_clock_ms
 from cdc_assets.model.wording import counted, first_of, seconds_text
 from cdc_assets.report.tables import PartitionText

@@ -5,6 +5,7 @@ Names and units follow its conventions: seconds, bytes, `_total` for counters on
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -117,3 +118,27 @@ def landing_samples(landing: LandingText) -> Iterator[Sample]:
 
 def _seconds(position: Tso) -> float:
     return wall_clock_ms(position) / 1000
+
+
+_PAGE = """\
+# Metrics
+
+What `cdc-assets metrics` prints in the text format of Prometheus; all are gauges. This page is generated from the code
+(`python -m cdc_assets.report.metrics_page`); a test compares the two. Alerts: [production.md](production.md#metrics).
+
+Labels: `changefeed`, and of a table `table`. The lag has `stage` too (`written`, `checkpoint`, `applied`: see
+[lag by stage](dagster.md#lag-by-stage)), a stopped table `state` (`held`, `failed`), what is not landed of a partition
+`topic` and `partition`. A dropped or frozen table has no metrics, and a value that is not known has no line.
+
+| metric | meaning |
+| --- | --- |
+"""
+
+
+def metrics_page() -> str:
+    """Return the page as Markdown."""
+    return _PAGE + "".join(f"| `{PREFIX}{name}` | {meaning} |\n" for name, meaning in METRICS.items())
+
+
+if __name__ == "__main__":
+    sys.stdout.write(metrics_page())

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cdc_assets.model.findings import INCOMPLETE, Finding
-from cdc_assets.model.lake_columns import LIVING
+from cdc_assets.model.layout import LIVING
 from cdc_assets.model.progress import State
-from cdc_assets.model.tso import Tso, tso_time
+from cdc_assets.model.tso import Tso, iso_time, tso_time
 from cdc_assets.model.window_metrics import LAG_HEADS, LANDED_LAG_HEADS, lag_cells
 from cdc_assets.model.wording import counted, first_of, seconds_text, with_column
 from cdc_assets.report.findings import beside_holds, group_lines, grouped, incomplete_lines, problem_lines
 from cdc_assets.report.plan_text import StepText
 
 if TYPE_CHECKING:
+    from cdc_assets.ledger import FileEntry
     from cdc_assets.model.quarantine import QuarantinedRow
+    from cdc_assets.model.schema import TableId
     from cdc_assets.model.splits import Listing
     from cdc_assets.pipeline.outcome import Outcome
     from cdc_assets.report.tables import Inspection, TableStatus, TableText
@@ -279,3 +283,41 @@ def grid_lines(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[
     widths = [max(len(head), *(len(row[i]) for row in cells)) if cells else len(head) for i, head in enumerate(heads)]
     for line in [list(heads), *cells]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """A data file as `table` read it last. `rows` is None for one that vanished unread; `time` is `last_position`'s."""
+
+    changefeed: str
+    path: str
+    table: str
+    rows: int | None
+    file_bytes: int
+    first_position: Tso | None
+    last_position: Tso | None
+    time: str
+    run: str
+    snapshot: int | None
+    read_at: str
+
+
+def file_texts(changefeed: str, entries: Iterable[FileEntry], names: Mapping[str, TableId]) -> list[FileText]:
+    """Describe the ledger's files, ordered by the position of their last row; `names` has each life's newest name."""
+    ordered = sorted(entries, key=lambda entry: (entry.max_commit_ts or 0, entry.path))
+    return [
+        FileText(
+            changefeed,
+            entry.path,
+            str(names.get(entry.life, entry.life)),
+            None if entry.rows < 0 else entry.rows,
+            entry.size,
+            entry.min_commit_ts,
+            entry.max_commit_ts,
+            tso_time(entry.max_commit_ts) if entry.max_commit_ts else "",
+            entry.run,
+            entry.snapshot,
+            iso_time(dt.datetime.fromtimestamp(entry.read_at, dt.timezone.utc)),
+        )
+        for entry in ordered
+    ]

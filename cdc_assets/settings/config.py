@@ -37,16 +37,18 @@ from cdc_assets.model.layout import LayoutRules, refused_property
 from cdc_assets.model.masks import Mask, MaskLine, MaskPolicy, SealKey
 from cdc_assets.model.schema import TableId
 from cdc_assets.settings.lake import LakeSettings
-from cdc_assets.settings.lake_columns import ColumnSettings
-from cdc_assets.settings.layout import Deletes, PropertyValue, Transforms
 from cdc_assets.settings.model import Model, Zone, merged, resolved
 from cdc_assets.settings.sections import (
     ArchiveSettings,
+    ColumnSettings,
     CutSettings,
+    Deletes,
     ExtractSettings,
     LandingSettings,
     MaintenanceSettings,
+    PropertyValue,
     TableSettings,
+    Transforms,
     VerifySettings,
     history_rules,
 )

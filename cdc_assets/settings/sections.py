@@ -5,13 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime, timezone
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, field_serializer, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.features.dumps.settings import ServerAddress
 from cdc_assets.model.kinds import HistoryRule, excluding
+from cdc_assets.model.layout import EVERY_TABLE, LAKE_COLUMNS, Transform, parse_transforms
 from cdc_assets.settings.model import Model, resolved
 
 
@@ -294,3 +303,61 @@ class VerifySettings(Model):
                 "verify: {source: {uri: …, password: {env: NAME}}}."
             )
         return self.source
+
+
+class ColumnSettings(Model):
+    """Columns that mirrors have beside those of the source, as of the row's last change."""
+
+    inside = "columns"
+
+    place: bool = Field(
+        default=False,
+        description=(
+            "`_cdc_place`: where the row's last change stands in the input: file and line, or topic, partition and "
+            "offset; in a large file of a dump the part by its bytes, and the line in it. NULL where a repair wrote "
+            "the row."
+        ),
+    )
+    ingested_at: bool = Field(
+        default=False, description="`_cdc_ingested_at`: when the window with the row's last change was read."
+    )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns in the lake."""
+        return tuple(name for switch, name in LAKE_COLUMNS.items() if getattr(self, switch))
+
+
+def _transforms(given: Any) -> Any:
+    """Return the transforms of a list, or of a text with commas between. YAML cuts `[bucket(16, id)]` at its comma."""
+    if isinstance(given, str):
+        given = [given]
+    if not isinstance(given, list | tuple) or not all(isinstance(part, str | Transform) for part in given):
+        raise ValueError("expected a list of columns and transforms of columns, such as [day(created_at), id]")
+    transforms = parse_transforms(", ".join(map(str, given)))
+    if not transforms:
+        raise ValueError("an empty list asks for nothing; take the pattern out")
+    return transforms
+
+
+def _value(given: Any) -> Any:
+    if isinstance(given, bool):
+        return str(given).lower()
+    return str(given) if isinstance(given, int | float) else given
+
+
+Transforms = Annotated[
+    tuple[Transform, ...],
+    BeforeValidator(_transforms),
+    PlainSerializer(lambda transforms: [str(transform) for transform in transforms]),
+]
+"""Transforms of columns, as a list or as one text."""
+
+PropertyValue = Annotated[str, BeforeValidator(_value)]
+"""A property's value as text; numbers, true and false are taken as Iceberg writes them."""
+
+Deletes = Annotated[
+    dict[str, Literal["soft", "hard"]],
+    BeforeValidator(lambda given: {EVERY_TABLE: given} if isinstance(given, str) else given),
+]
+"""What a delete does to rows of mirrors, by pattern; one word counts for all."""

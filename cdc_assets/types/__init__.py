@@ -11,8 +11,7 @@ printed_values  forms by which values are equal that connectors print in several
 collations      the normal form by which keys are equal
 masks           what is left of values that are masked
 frames          columns of polars frames by their names
-record_keys     keys of the rows of a record that is set aside, as they were decoded
-key_digests     keys of rows that are forgotten, as HMACs
+key_digests     keys of rows that are forgotten, as HMACs; keys of the rows of a record that is set aside
 conversions     values when a column's type changes
 fidelity        what the lake keeps of each column
 zones           time zones by name, and whether two are the same

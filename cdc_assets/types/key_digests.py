@@ -1,4 +1,4 @@
-"""Keys of rows as HMACs: by these a row is known whose key is kept nowhere.
+"""Keys of rows as HMACs, by which a row is known whose key is kept nowhere; keys of records that are set aside.
 
 A key has one digest however wide its columns are and however its texts are spelled, as far as the table takes them for
 equal. What makes another digest of a key that is the same to the source is in `key_form`.
@@ -6,7 +6,7 @@ equal. What makes another digest of a key that is the same to the source is in `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -75,3 +75,35 @@ def _form(column: Column, origin: str) -> str:
             sense = f" ({type_text(kept)})"
     masked = "" if column.mask is None else f", {column.mask.fingerprint}"
     return f"{origin}: {family}{sense}{masked}"
+
+
+__all__ = ["encoded_keys", "keys_in", "masked_keys"]
+
+
+def encoded_keys(rows: pa.Table, key: Sequence[str]) -> bytes:
+    """Return the keys of a record's rows as an Arrow stream; b"" where there is no row, or one without a whole key."""
+    if not key or not rows.num_rows or any(rows.column(name).null_count for name in key):
+        return b""
+    sink = pa.BufferOutputStream()
+    keys = rows.select(list(key)).combine_chunks()
+    with pa.ipc.new_stream(sink, keys.schema) as stream:
+        stream.write_table(keys)
+    return bytes(sink.getvalue())
+
+
+def keys_in(data: bytes) -> pa.Table:
+    """Return the keys that `encoded_keys` wrote."""
+    return pa.ipc.open_stream(data).read_all()
+
+
+def masked_keys(data: bytes, schema: TableSchema) -> bytes:
+    """Return keys with the values that the masks of their columns make of them."""
+    masks = [column for column in schema.columns if column.mask is not None]
+    keys = keys_in(data) if data and masks else None
+    if keys is None:
+        return data
+    for column in masks:
+        if column.name in keys.column_names:
+            values = masked_array(keys.column(column.name), column)
+            keys = keys.set_column(keys.column_names.index(column.name), column.name, values)
+    return encoded_keys(keys, keys.column_names)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_assets.decoding.run_again import first_run
+from cdc_assets.features.kinds.multiset.decoding import first_run
 
 
 @pytest.mark.parametrize(

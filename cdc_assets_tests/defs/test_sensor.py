@@ -17,7 +17,7 @@ from dagster._core.storage.tags import GRPC_INFO_TAG
 from dagster._core.test_utils import create_run_for_test
 from dagster_shared.error import SerializableErrorInfo
 
-from cdc_assets.defs import keys, lost_runs
+from cdc_assets.defs import lost_runs, names
 from cdc_assets.defs import sensor as sensor_module
 from cdc_assets.defs.catch_up import catch_up_job
 from cdc_assets.defs.catch_up_config import format_run_config, parse_run_config
@@ -476,10 +476,10 @@ def test_many_partitions_are_added_at_once(watched: Watched) -> None:
 def test_keys_are_added_in_pieces_that_a_statement_can_take(
     instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keys, "KEYS_AT_ONCE", 2)
+    monkeypatch.setattr(names, "KEYS_AT_ONCE", 2)
     wanted = [f"s.t{number}@{FIRST:020d}" for number in range(5)]
-    keys.add_keys(instance, "little", wanted[:1])
-    keys.add_keys(instance, "little", wanted)
+    names.add_keys(instance, "little", wanted[:1])
+    names.add_keys(instance, "little", wanted)
     assert sorted(instance.get_dynamic_partitions("cdc_little")) == wanted
 
 

@@ -32,7 +32,7 @@ READS_DUMPS = {
     "sources/dumpling/splits.py": "the same",
     "sources/dumpling/initial.py": "counts them for a person who inspects a dump alone",
     "sources/mysql_protocol/initial.py": "the same",
-    "features/verification/operations_readers.py": "masks them by `masked_blocks`",
+    "features/verification/operations_ranges.py": "masks them by `masked_blocks`",
 }
 """Who reads rows of dumps and of the source itself."""
 

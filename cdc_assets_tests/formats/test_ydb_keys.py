@@ -18,7 +18,7 @@ from cdc_assets.formats import OP, Decoded, MessageOptions, Op
 from cdc_assets.formats.messages import Kind
 from cdc_assets.formats.ydb_json import classify, decode
 from cdc_assets.model.schema import TableId
-from cdc_assets.sources.topics.schema_events import tables_by_text
+from cdc_assets.sources.topics.schemas import tables_by_text
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 
 OPTIONS = MessageOptions(protocol="ydb-json")

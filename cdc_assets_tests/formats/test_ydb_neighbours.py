@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cdc_assets.formats import COMMIT_TS, LINE, UNCHANGED, MessageOptions
 from cdc_assets.formats import json_records as producers
 from cdc_assets.formats.ydb_json import classify, decode, show_columns
-from cdc_assets.sources.topics.schema_events import tables_by_text
+from cdc_assets.sources.topics.schemas import tables_by_text
 from cdc_assets_tests.formats.test_ydb_keys import SOURCE, TABLE, TOPIC, YQL
 
 OPTIONS = MessageOptions(protocol="ydb-json")

@@ -9,15 +9,15 @@ from zipfile import ZipFile
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.jvm import local_files
-from cdc_assets.jvm.local_files import LOCAL_FILES, local_files_jars, make_local_files
+from cdc_assets.jvm import jars
+from cdc_assets.jvm.jars import LOCAL_FILES, local_files_jars, make_local_files
 
 
 def test_the_jar_is_made_once_and_has_the_classes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_files, "share_dirs", lambda: (tmp_path,))
-    monkeypatch.setattr(local_files, "writable_share_dir", lambda: tmp_path)
+    monkeypatch.setattr(jars, "share_dirs", lambda: (tmp_path,))
+    monkeypatch.setattr(jars, "writable_share_dir", lambda: tmp_path)
     assert local_files_jars() == []
     make_local_files(spark._jvm)
     (jar,) = local_files_jars()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cdc_assets.lake import commit_stage, row_delta
+from cdc_assets.lake import row_delta, windows
 from cdc_assets.lake.commit import RowDelta
 
 
@@ -25,5 +25,5 @@ class Deltas:
 @pytest.fixture
 def deltas(monkeypatch: pytest.MonkeyPatch) -> Deltas:
     counted = Deltas()
-    monkeypatch.setattr(commit_stage, "row_delta_of", counted)
+    monkeypatch.setattr(windows, "row_delta_of", counted)
     return counted

@@ -25,7 +25,7 @@ from cdc_assets.lake import Lake, LakeState, spark_configuration
 from cdc_assets.lake.spark import cluster
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.session import Sessions, spark_session
-from cdc_assets.lake.staging.installation import installation, refuse_other
+from cdc_assets.lake.staging.executors import installation, refuse_other
 from cdc_assets.model.schema import TableId
 from cdc_assets.settings.config import settings_of
 from cdc_assets.settings.lake import LakeSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc_assets.errors import TableHeld
-from cdc_assets.lake.column_names import refuse_names
+from cdc_assets.lake.schema import refuse_names
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.steps import CreateTable

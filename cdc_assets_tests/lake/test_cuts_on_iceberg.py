@@ -25,9 +25,8 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.as_of import AsOfTable, PastState, as_of
 from cdc_assets.operations.extract import extract
-from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
-from cdc_assets.operations.opening import ledger_url
+from cdc_assets.operations.opening import LakePipeline, ledger_url
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets_tests.kills import Killed, Trap, trapped
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
@@ -40,8 +39,8 @@ ORDERS, ITEMS = TableId("shop", "orders"), TableId("shop", "items")
 
 SEAMS = (
     "cdc_assets.pipeline.pipeline:Pipeline.run_step",
-    "cdc_assets.lake.decisions:DecisionStore.keep",
-    "cdc_assets.lake.decisions:DecisionStore.remove",
+    "cdc_assets.lake.namespaces:DecisionStore.keep",
+    "cdc_assets.lake.namespaces:DecisionStore.remove",
     "cdc_assets.lake.tables:Lake.run",
     "cdc_assets.lake.tables:Lake.commit",
     "cdc_assets.features.cuts.lake:IcebergCuts.make_cut",

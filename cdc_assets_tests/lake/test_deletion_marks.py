@@ -21,20 +21,19 @@ from cdc_assets.features.forgetting.lake import LakeForgetting
 from cdc_assets.features.forgetting.operations import forget
 from cdc_assets.features.kinds.lake_checks import history_problem
 from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Op
-from cdc_assets.lake import Lake, commit_stage
+from cdc_assets.lake import Lake, windows
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.lake.windows import _place
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.lake_columns import DELETED_AT, INGESTED_AT, LIVING, PLACE
-from cdc_assets.model.layout import TableLayout, Transform
+from cdc_assets.model.layout import DELETED_AT, INGESTED_AT, LIVING, PLACE, TableLayout, Transform
 from cdc_assets.model.progress import Life
 from cdc_assets.model.recipe import Recipe, Setting
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, DeleteRows, Predicate, Rekey, RetypeColumn
 from cdc_assets.model.steps import ApplyRows, ExchangePartition
 from cdc_assets.operations.as_of import as_of
-from cdc_assets.operations.lake_pipeline import LakePipeline
+from cdc_assets.operations.opening import LakePipeline
 from cdc_assets.operations.query import first_rows
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.status import lake_status
@@ -84,7 +83,7 @@ def marks(source: Source, *left_out: str) -> Rows:
 
 def by_merge() -> AbstractContextManager[Any]:
     """Let Spark write windows."""
-    return patch.object(commit_stage, "row_delta_of", return_value=None)
+    return patch.object(windows, "row_delta_of", return_value=None)
 
 
 def random_windows(seed: int, count: int) -> list[tuple[int, Rows]]:

@@ -12,7 +12,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyspark.errors import PySparkException
 
 from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, SetupError, TableHeld
-from cdc_assets.lake import failures, warehouse
+from cdc_assets.lake import failures, workbench
 from cdc_assets.lake.catalogs.catalog import open_catalog
 from cdc_assets.lake.failures import CAUSES, answering, explained, hide, redacted
 from cdc_assets.lake.spark.failures import races
@@ -137,12 +137,12 @@ def test_an_impossible_port_is_a_setting_to_correct() -> None:
 
 def test_only_a_store_with_keys_of_its_own_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tried: list[str] = []
-    monkeypatch.setattr(warehouse, "storage", lambda io, place: tried.append(place))
+    monkeypatch.setattr(workbench, "storage", lambda io, place: tried.append(place))
     for catalog, place in (
         ({"type": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/c.db"}, str(tmp_path)),
         ({"type": "rest", "uri": "http://127.0.0.1:9"}, "s3://lake/tables"),
     ):
-        warehouse.refuse_unusable(LakeSettings(catalog=catalog, warehouse=place))
+        workbench.refuse_unusable(LakeSettings(catalog=catalog, warehouse=place))
     assert tried == []
 
 
@@ -157,14 +157,14 @@ def test_a_missing_bucket_is_told_and_a_new_warehouse_is_not(
 ) -> None:
     kinds = iter(there)
     system = SimpleNamespace(get_file_info=lambda place: SimpleNamespace(type=next(kinds)))
-    monkeypatch.setattr(warehouse, "storage", lambda io, place: (system, "lake/tables/_cdc_stage"))
+    monkeypatch.setattr(workbench, "storage", lambda io, place: (system, "lake/tables/_cdc_stage"))
     keys = {"s3.access-key-id": "AK", "s3.secret-access-key": "sesame", "s3.endpoint": "http://127.0.0.1:9"}
     lake = LakeSettings(catalog={"type": "jdbc", "uri": "jdbc:sqlite:/c.db", **keys}, warehouse="s3://lake/tables")
     if refused:
         with pytest.raises(BadSettings, match=r"'lake', which is not there.*lake\.warehouse"):
-            warehouse.refuse_unusable(lake)
+            workbench.refuse_unusable(lake)
     else:
-        warehouse.refuse_unusable(lake)
+        workbench.refuse_unusable(lake)
 
 
 def test_what_a_store_says_to_wrong_keys_is_the_sentence_about_keys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,8 +172,8 @@ def test_what_a_store_says_to_wrong_keys_is_the_sentence_about_keys(monkeypatch:
         raise OSError("AWS Error ACCESS_DENIED during HeadObject operation: No response body. Key sesame")
 
     system = SimpleNamespace(get_file_info=refused)
-    monkeypatch.setattr(warehouse, "storage", lambda io, place: (system, place))
+    monkeypatch.setattr(workbench, "storage", lambda io, place: (system, place))
     keys = {"s3.access-key-id": "AK", "s3.secret-access-key": "wrong"}
     lake = LakeSettings(catalog={"type": "rest", "uri": "http://127.0.0.1:9", **keys}, warehouse="s3://lake/tables")
     with pytest.raises(SetupError, match=r"refuses access .*s3\.secret-access-key"):
-        warehouse.refuse_unusable(lake)
+        workbench.refuse_unusable(lake)

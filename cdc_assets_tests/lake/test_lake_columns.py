@@ -11,8 +11,8 @@ from unittest.mock import patch
 import pytest
 
 from cdc_assets.errors import TableHeld
-from cdc_assets.lake import Lake, commit_stage
-from cdc_assets.model.lake_columns import INGESTED_AT, LAKE_COLUMNS, PLACE
+from cdc_assets.lake import Lake, windows
+from cdc_assets.model.layout import INGESTED_AT, LAKE_COLUMNS, PLACE
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, DeleteRows, RetypeColumn
 from cdc_assets_tests.lake.table_source import ID, NOTE, SCHEMA, Source
@@ -46,7 +46,7 @@ def test_every_writer_fills_the_columns_and_leaves_the_rows_of_the_source(schema
     keyed, rng, alive, ts = bool(schema.key), random.Random(7), dict[int, tuple[str, int]](), 101
     writers: dict[str, AbstractContextManager[Any]] = {"a": nullcontext()}
     if keyed:  # rows without key are counted, which only Spark does
-        writers["b"] = patch.object(commit_stage, "row_delta_of", return_value=None)
+        writers["b"] = patch.object(windows, "row_delta_of", return_value=None)
     sources = {name: made(lake, name, BOTH if name == "a" else (), schema) for name in writers}
     for number in range(6):
         rows: list[tuple[Any, ...]] = []
@@ -76,7 +76,7 @@ def test_every_writer_fills_the_columns_and_leaves_the_rows_of_the_source(schema
 
 def test_a_first_load_writes_the_columns_into_data_files(lake: Lake) -> None:
     source = made(lake, "a", BOTH)
-    with patch.object(commit_stage, "_write", side_effect=AssertionError):
+    with patch.object(windows, "_write", side_effect=AssertionError):
         apply(source, 120, BOTH, [("I", 101, 1, "a"), ("I", 102, 2, "b")], [("U", 103, 2, "c")])
     assert rows_of(source, INGESTED_AT) == [
         (1, "a", 101, "r/100/CDC000001.csv:1"),

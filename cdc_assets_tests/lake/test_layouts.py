@@ -19,7 +19,7 @@ import pytest
 
 from cdc_assets.features.forgetting.lake import LakeForgetting
 from cdc_assets.features.forgetting.operations import forget
-from cdc_assets.lake import Lake, commit_stage, windows
+from cdc_assets.lake import Lake, windows
 from cdc_assets.lake.layout import layout_of_table
 from cdc_assets.lake.staging.partitions import transformed
 from cdc_assets.lake.swap import Rebuilds
@@ -27,8 +27,8 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.layout import PLAIN, TableLayout, Transform, parse_transforms
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, DropColumn, RenameColumn, RetypeColumn
-from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
+from cdc_assets.operations.opening import LakePipeline
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets_tests.canaries import leaks
 from cdc_assets_tests.kills import Killed
@@ -118,7 +118,7 @@ def test_a_mirror_in_partitions_has_the_rows_of_its_source_whoever_writes_them(n
     for number, rows in enumerate(changed, 1):
         counts = []
         for source, by_spark in ((ours, False), (merged, True)):
-            with patch.object(commit_stage, "row_delta_of", return_value=None) if by_spark else nullcontext():
+            with patch.object(windows, "row_delta_of", return_value=None) if by_spark else nullcontext():
                 done = source.apply(rows[-1][1], rows)
             counts.append((done.inserted, done.updated, done.deleted, done.rows_after))
         right = source_rows(changed[:number], timezone.utc if in_utc else None)
@@ -343,7 +343,7 @@ def test_partitions_and_orders_of_masked_columns_are_those_of_the_masked_values(
         at = FIRST + ((window + 1) << 20)
         feed.rows("shop.t", FIRST, [("U" if window else "I", at + n, n, f"plain-{window}-{n}") for n in range(4)])
         feed.publish(at + 100)
-        with patch.object(commit_stage, "row_delta_of", return_value=None) if by_spark else nullcontext():
+        with patch.object(windows, "row_delta_of", return_value=None) if by_spark else nullcontext():
             assert pipeline.apply("run").complete
     maintain(pipeline, later_ms())
     root = Path(str(lake.settings.local_directory))

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from cdc_assets.features.completeness.operations import accept_incomplete
-from cdc_assets.lake import Lake, commit_stage, row_delta
+from cdc_assets.lake import Lake, row_delta, windows
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Lack
 from cdc_assets.pipeline.pipeline import Pipeline, PipelineLake
@@ -36,7 +36,7 @@ def test_a_lake_of_iceberg_proves_what_one_in_memory_does(
         outcomes = []
         for pipeline_lake in (lake, memory):
             with patch.object(
-                commit_stage,
+                windows,
                 "row_delta_of",
                 **({"return_value": None} if merges else {"wraps": row_delta.row_delta_of}),
             ):

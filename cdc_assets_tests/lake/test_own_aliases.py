@@ -33,9 +33,9 @@ def row(*numbers: int) -> tuple[Any, ...]:
 @pytest.fixture
 def merges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each window be written by a MERGE of Spark."""
-    from cdc_assets.lake import commit_stage
+    from cdc_assets.lake import windows
 
-    monkeypatch.setattr(commit_stage, "row_delta_of", lambda *_, **__: None)
+    monkeypatch.setattr(windows, "row_delta_of", lambda *_, **__: None)
 
 
 def test_rows_without_key_leave_whatever_their_columns_are_called(lake: Lake) -> None:

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.errors import Retryable, StorageUnavailable, TableMoved
 from cdc_assets.lake import Lake, commit, namespaces, schema, steps, table_renames
-from cdc_assets.lake import commit_stage as taking
+from cdc_assets.lake import windows as taking
 from cdc_assets.lake.label import Label
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life, Phase

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.lake import Lake, commit_stage, row_delta
+from cdc_assets.lake import Lake, row_delta, windows
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, REPAIRED
-from cdc_assets.model.lake_columns import DELETED_AT
+from cdc_assets.model.layout import DELETED_AT
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.folding import differences
 from cdc_assets_tests.keyed_feed import KEYS, PRIVACY, VALUES, Mended, name_of
@@ -128,8 +128,8 @@ def test_of_several_rows_that_the_source_lacks_one_stays_marked_and_its_key_come
 
 SEAMS = (
     "cdc_assets.lake.tables:Lake.repair",
-    "cdc_assets.lake.commit_stage:row_delta_of",
-    "cdc_assets.lake.commit_stage:publish",
+    "cdc_assets.lake.windows:row_delta_of",
+    "cdc_assets.lake.windows:publish",
     "cdc_assets.lake.commit:_staged",
     "cdc_assets.lake.commit:_mark",
     "cdc_assets.lake.staging.stage:_write_manifest",
@@ -188,7 +188,7 @@ def test_a_run_that_overtakes_a_repair_loses_nothing_and_the_repair_says_so(
     def when_mirror(target: Any, step: Any, *given: Any) -> Any:
         return (row_delta.row_delta_of if step.life.kind else overtaken)(target, step, *given)
 
-    monkeypatch.setattr(commit_stage, "row_delta_of", when_mirror)
+    monkeypatch.setattr(windows, "row_delta_of", when_mirror)
     comparison = mended.compared(repair=True)[table]
     assert (comparison.state, "another writer committed first" in comparison.repair) == (DIFFERENT, True), (
         comparison.repair

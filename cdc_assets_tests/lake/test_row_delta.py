@@ -17,7 +17,7 @@ import pytest
 from pyroaring import BitMap
 
 from cdc_assets.decoding.states import END_AT, END_TS, START_AT, START_TS
-from cdc_assets.lake import Lake, commit_stage, row_delta
+from cdc_assets.lake import Lake, row_delta, windows
 from cdc_assets.lake.staging import tasks
 from cdc_assets.lake.staging.tasks import FirstLoad, StagePlace, write_data_files
 from cdc_assets.model.layout import TableLayout, Transform
@@ -40,7 +40,7 @@ KEYS: dict[str, tuple[Column, Callable[[int], Any]]] = {
 }
 
 
-def windows(key: Callable[[int], Any], seed: int, *, pair: bool) -> list[list[tuple[Any, ...]]]:
+def key_windows(key: Callable[[int], Any], seed: int, *, pair: bool) -> list[list[tuple[Any, ...]]]:
     """Return windows of a source's changes to twelve keys."""
     rng, alive, ts, window_rows = random.Random(seed), set[int](), 101, []
     for _ in range(5):
@@ -70,10 +70,10 @@ def test_a_row_delta_leaves_what_a_merge_leaves_and_spark_reads_it(name: str, la
     second = (Column("part", "INT", nullable=False, is_pk=True),) if pair else ()
     schema = TableSchema((column, *second, NOTE), (column.name, *(key_column.name for key_column in second)))
     ours, theirs = (Source(lake, TableId("shop", table), schema) for table in ("ours", "theirs"))
-    for number, rows in enumerate(windows(key, seed=len(name), pair=pair)):
+    for number, rows in enumerate(key_windows(key, seed=len(name), pair=pair)):
         hi = rows[-1][1]
         metrics = ours.apply(hi, rows)
-        with patch.object(commit_stage, "row_delta_of", return_value=None):
+        with patch.object(windows, "row_delta_of", return_value=None):
             expected = theirs.apply(hi, rows)
         assert outcome(metrics) == outcome(expected), number
         assert ours.rows() == theirs.rows(), number
@@ -93,7 +93,7 @@ def test_a_table_goes_on_by_either_way_across_ddl(lake: Lake, deltas: Deltas) ->
     source = Source(lake)
     source.apply(110, [("I", 101, 1, "a"), ("I", 102, 2, "b"), ("I", 103, 3, "c")])
     source.apply(120, [("U", 111, 1, "A"), ("D", 112, 2, "b")])
-    with patch.object(commit_stage, "row_delta_of", return_value=None):
+    with patch.object(windows, "row_delta_of", return_value=None):
         source.apply(130, [("U", 121, 1, "AA"), ("I", 122, 2, "B")])
     wide = TableSchema((ID, NOTE, Column("extra", "INT")), ("id",))
     source.change(140, wide, AddColumn(Column("extra", "INT"), "7"))

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
-from cdc_assets.lake import Lake, commit_stage, row_delta, windows
+from cdc_assets.lake import Lake, row_delta, windows
 from cdc_assets.lake.commit import RowDelta
 from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -124,10 +124,10 @@ class History:
         if not rows:
             return
         self.ts += 1
-        merge = patch.object(commit_stage, "row_delta_of", return_value=None)
+        merge = patch.object(windows, "row_delta_of", return_value=None)
         with (
             patch.object(windows, "EVERY", 2),  # and small files are put together at every turn
-            merge if self.rng.random() < 0.25 else patch.object(commit_stage, "row_delta_of", self._delta),
+            merge if self.rng.random() < 0.25 else patch.object(windows, "row_delta_of", self._delta),
         ):
             self.ours.apply(self.ts, rows)
         with merge:

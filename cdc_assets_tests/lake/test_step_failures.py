@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from cdc_assets.errors import StepFailed, TableHeld
-from cdc_assets.lake import Lake, commit_stage, schema
+from cdc_assets.lake import Lake, schema, windows
 from cdc_assets.lake.commit import CommitTarget
 from cdc_assets.lake.label import Label
 from cdc_assets.ledger import Ledger
@@ -95,7 +95,7 @@ def test_a_table_whose_rows_would_go_to_main_unguarded_is_held(lake: Lake) -> No
     orders = Source(lake)
     orders.apply(200, [("I", 110, 1, "a")])
     lake.workbench.sessions.side().sql("ALTER TABLE lake.shop.orders SET TBLPROPERTIES ('write.wap.enabled'='false')")
-    sparks = patch.object(commit_stage, "row_delta_of", return_value=None)
+    sparks = patch.object(windows, "row_delta_of", return_value=None)
     with sparks, pytest.raises(TableHeld, match=r"write\.wap\.enabled"):
         orders.apply(300, [("I", 210, 2, "b")])
     assert orders.rows() == [(1, "a")]

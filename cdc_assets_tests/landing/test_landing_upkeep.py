@@ -14,7 +14,7 @@ from cdc_assets.landing.maintenance import LandingDue, LandingLimits, landing_du
 from cdc_assets.landing.retention import Retention, TableNeed
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
-from cdc_assets.operations.landing_needs import taken_through
+from cdc_assets.operations.landings import taken_through
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.settings.sections import TableSettings
 from cdc_assets_tests.landing.test_landing import URI, Broker, broker, ddl, mark, row, rows_of

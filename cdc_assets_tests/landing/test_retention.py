@@ -20,7 +20,7 @@ from cdc_assets.model.progress import AppliedState, Phase, Progress, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.extract import extract
-from cdc_assets.operations.landing_needs import (
+from cdc_assets.operations.landings import (
     HELD,
     INCOMPLETE,
     SET_ASIDE,

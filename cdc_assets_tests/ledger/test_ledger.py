@@ -31,7 +31,7 @@ from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.preflight.files import file_findings, unread_files
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.sources import KnownFiles
-from cdc_assets.sources.storage_sink.sink_options import SinkOptions
+from cdc_assets.sources.storage_sink.options import SinkOptions
 from cdc_assets.sources.storage_sink.source import StorageSink
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.memory_lake import MemoryLake

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_assets.model.times import iso_time, parse_iso_time
-from cdc_assets.model.tso import tso_time
+from cdc_assets.model.tso import iso_time, parse_iso_time, tso_time
 
 
 @given(st.datetimes(min_value=datetime(1970, 1, 2), timezones=st.just(timezone(timedelta(hours=2)))))

@@ -11,7 +11,7 @@ import pytest
 from cdc_assets.errors import BadSettings
 from cdc_assets.features.completeness.operations import say_complete, unsay_complete
 from cdc_assets.lake import Lake
-from cdc_assets.lake.decisions import format_decision, parse_decisions
+from cdc_assets.lake.namespaces import format_decision, parse_decisions
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.gaps import CompletePattern
 from cdc_assets.model.progress import Gap, Life

@@ -14,7 +14,7 @@ from cdc_assets.features.forgetting.operations import forget
 from cdc_assets.features.quarantine.operations import replay
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, REPAIRED
-from cdc_assets.model.lake_columns import DELETED_AT
+from cdc_assets.model.layout import DELETED_AT
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.explain import explain
 from cdc_assets.pipeline.outcome import Outcome

@@ -24,7 +24,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.operations import as_of as reading
 from cdc_assets.operations.as_of import AsOfTable
 from cdc_assets.operations.extract import extract
-from cdc_assets.pipeline.exactness import deficits_at
+from cdc_assets.pipeline.outcome import deficits_at
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake

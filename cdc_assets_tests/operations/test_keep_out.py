@@ -17,8 +17,7 @@ from cdc_assets.features.forgetting.operations import forget
 from cdc_assets.features.forgetting.operations_keep_out import let_in
 from cdc_assets.features.quarantine.operations import replay
 from cdc_assets.io.sealing import is_sealed
-from cdc_assets.lake.decisions import format_decision, parse_decisions
-from cdc_assets.lake.namespaces import own_properties
+from cdc_assets.lake.namespaces import format_decision, own_properties, parse_decisions
 from cdc_assets.lake.state import LakeState
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.comparison import EQUAL, NOT_COMPARED, REPAIRED, TableComparison
@@ -587,7 +586,7 @@ def test_the_catalog_keeps_all_that_is_decided_of_forgotten_keys_at_once(
         seen = own_properties(state.catalog, decisions.own)
         decisions.keep(more.with_keys_of(first))
         with monkeypatch.context() as patched:  # what was read before the others were kept
-            patched.setattr("cdc_assets.lake.decisions.own_properties", lambda *_: seen)
+            patched.setattr("cdc_assets.lake.namespaces.own_properties", lambda *_: seen)
             decisions.keep(replace(first, digests=("a" * 32, "b" * 32)))
         (kept,) = kept_out(decisions.read())
         assert kept.digests == tuple(sorted((*first.digests, *more.digests, "b" * 32)))

@@ -14,8 +14,8 @@ from cdc_assets.errors import ExtractRefused
 from cdc_assets.formats import Op
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.operations import net_changes
-from cdc_assets.operations.log_rows import no_log_rows
 from cdc_assets.operations.net_changes import Fold, NetChanges
+from cdc_assets.operations.table_rows import no_log_rows
 
 SCHEMA = TableSchema(
     (Column("id", "INT", is_pk=True, nullable=False), Column("a", "INT"), Column("b", "VARCHAR")), ("id",)

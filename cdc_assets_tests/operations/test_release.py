@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from cdc_assets.cli import commands
 from cdc_assets.errors import BadSettings
 from cdc_assets.lake import LakeState
-from cdc_assets.lake.decisions import format_decision, parse_decisions
+from cdc_assets.lake.namespaces import format_decision, parse_decisions
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life
 from cdc_assets.model.releases import Release, SettingsChange, releases_of

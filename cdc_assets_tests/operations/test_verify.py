@@ -34,7 +34,7 @@ from cdc_assets.features.verification.operations_losses import (
     is_guess,
     loss_between,
 )
-from cdc_assets.features.verification.operations_readers import RowRate
+from cdc_assets.features.verification.operations_ranges import RowRate
 from cdc_assets.features.verification.report import comparison_lines
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.formats.changes import LOST_FLOAT, NULL_OR_TEXT, SIX_DIGITS

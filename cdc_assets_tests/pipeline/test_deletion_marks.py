@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.lake_columns import DELETED_AT
+from cdc_assets.model.layout import DELETED_AT
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings

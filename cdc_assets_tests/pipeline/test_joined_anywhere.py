@@ -16,7 +16,7 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.sources.dumpling.paths import DataName, parse_name
+from cdc_assets.sources.dumpling.directory import DataName, parse_name
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.changefeed import option
 from cdc_assets_tests.dump_anywhere import FLAVOURS, Flavour, cut_rows, dump_at, moments

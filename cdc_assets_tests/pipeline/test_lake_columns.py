@@ -16,7 +16,7 @@ import pytest
 
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.dumps import DumpSplit
-from cdc_assets.model.lake_columns import INGESTED_AT, LAKE_COLUMNS, PLACE
+from cdc_assets.model.layout import INGESTED_AT, LAKE_COLUMNS, PLACE
 from cdc_assets.model.schema import TableId
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.sources.dumpling import initial

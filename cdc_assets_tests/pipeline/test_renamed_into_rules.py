@@ -25,7 +25,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.extract import extract
 from cdc_assets.operations.rebuild import rebuild
-from cdc_assets.pipeline.exactness import deficits_at
+from cdc_assets.pipeline.outcome import deficits_at
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.generated import how_many
 from cdc_assets_tests.little_feed import FIRST, LittleFeed

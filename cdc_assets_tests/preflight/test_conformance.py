@@ -24,8 +24,7 @@ from cdc_assets.preflight.conformance import (
     take_sample,
 )
 from cdc_assets.sources.changefeed_toml import EventFilter
-from cdc_assets.sources.storage_sink.options import sink_options
-from cdc_assets.sources.storage_sink.sink_options import SinkOptions
+from cdc_assets.sources.storage_sink.options import SinkOptions, sink_options
 from cdc_assets.types.fidelity import column_fidelity
 from cdc_assets_tests.changefeed import written
 from cdc_assets_tests.operations.test_quarantine import COLUMNS, CREATE, Bucket, row

@@ -14,7 +14,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.settings.config import ChangefeedSettings, Settings, from_flags, load
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.sources.changefeed_toml import EventFilter
-from cdc_assets.sources.storage_sink.sink_options import SinkOptions
+from cdc_assets.sources.storage_sink.options import SinkOptions
 from cdc_assets_tests.changefeed import option, sink_options, written
 
 

@@ -46,7 +46,7 @@ CUT = 3  # messages in the first file
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read files in pieces that end anywhere, and keep pages on the disk."""
     monkeypatch.setattr("cdc_assets.sources.topics.archive.reader._PIECE_BYTES", 60)
-    monkeypatch.setattr("cdc_assets.sources.topics.archive.pages._MEMORY_BYTES", 100)
+    monkeypatch.setattr("cdc_assets.sources.topics.archive.reader._MEMORY_BYTES", 100)
 
 
 def archive(directory: Path, layout: str, protocol: str = "craft", more: str = "") -> ArchiveReader:

@@ -11,7 +11,7 @@ import pytest
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources.topics.connector import parse_properties
+from cdc_assets.sources.topics.options import parse_properties
 from cdc_assets.sources.topics.topic_options import TopicOptions
 from cdc_assets_tests.connector_topics import recordings
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_assets.model.schema import TableId
-from cdc_assets.sources.dumpling.paths import (
+from cdc_assets.sources.dumpling.directory import (
     DatabaseName,
     DataName,
     IgnoredName,

@@ -20,8 +20,7 @@ from cdc_assets.model.offsets import LogEnds, OffsetRange, Partition
 from cdc_assets.sources.topics import message_schema
 from cdc_assets.sources.topics.kafka import reader
 from cdc_assets.sources.topics.kafka.connection import from_ticdc
-from cdc_assets.sources.topics.kafka.reader import KafkaLog, connect
-from cdc_assets.sources.topics.kafka.refusals import LASTING
+from cdc_assets.sources.topics.kafka.reader import LASTING, KafkaLog, connect
 from cdc_assets.sources.topics.topic_options import TopicOptions
 from cdc_assets_tests.kafka_broker import PASSWORD, PATIENCE_SECONDS, USER, Broker, write
 from cdc_assets_tests.postgres import free_port

@@ -22,6 +22,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings, from_flags
+from cdc_assets.sources.storage_sink.options import SinkOptions
 from cdc_assets.sources.storage_sink.paths import (
     DataPath,
     SchemaPath,
@@ -30,7 +31,6 @@ from cdc_assets.sources.storage_sink.paths import (
     parse_data_path,
     parse_schema_path,
 )
-from cdc_assets.sources.storage_sink.sink_options import SinkOptions
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.schema_documents import document
 

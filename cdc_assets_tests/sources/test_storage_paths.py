@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_assets.model.splits import IndexFile
+from cdc_assets.sources.storage_sink.options import SinkOptions
 from cdc_assets.sources.storage_sink.paths import (
     DataPath,
     SchemaPath,
@@ -17,7 +18,6 @@ from cdc_assets.sources.storage_sink.paths import (
     parse_index_path,
     parse_schema_path,
 )
-from cdc_assets.sources.storage_sink.sink_options import SinkOptions
 from cdc_assets.sources.storage_sink.source import StorageSink
 from cdc_assets_tests.schema_documents import V
 

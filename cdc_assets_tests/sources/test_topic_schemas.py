@@ -12,8 +12,7 @@ from cdc_assets.formats.messages import SchemaEvent
 from cdc_assets.history.history import read_history
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.splits import SchemaFile
-from cdc_assets.sources.topics.schema_events import older_tables
-from cdc_assets.sources.topics.schemas import DdlEvent, OlderTables, read_older_tables, schema_files
+from cdc_assets.sources.topics.schemas import DdlEvent, OlderTables, older_tables, read_older_tables, schema_files
 
 T, U = TableId("shop", "t"), TableId("shop", "u")
 DUMP = r"""-- MySQL dump 10.13

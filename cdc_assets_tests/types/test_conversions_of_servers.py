@@ -12,7 +12,7 @@ import pyarrow as pa
 import pymysql
 import pytest
 
-from cdc_assets.ddl.retype import retyped
+from cdc_assets.ddl.evolve import retyped
 from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column
 from cdc_assets.types.conversions import convert

@@ -24,10 +24,9 @@ from itertools import groupby
 
 from cdc_assets import ddl
 from cdc_assets.history.policies import Rules
-from cdc_assets.model.by_name import ByName
 from cdc_assets.model.gaps import MissedMessages, is_complete, late_text, missed_text, missing_text
 from cdc_assets.model.progress import Base, Filling, Gap, Lack, Life, MissingRows, Whole
-from cdc_assets.model.schema import TableId
+from cdc_assets.model.schema import ByName, TableId
 from cdc_assets.model.schema_changes import DeleteRows
 from cdc_assets.model.table_history import Event, Exchanged, Held, History, Imported, Renamed, TableHistory
 from cdc_assets.model.tso import FOREVER, Tso

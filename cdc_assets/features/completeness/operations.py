@@ -17,8 +17,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.features.completeness.pipeline import mark
 from cdc_assets.model.gaps import CompletePattern, complete_patterns, is_complete, pattern_of
 from cdc_assets.model.progress import Gap, Life
-from cdc_assets.model.times import iso_now
-from cdc_assets.model.tso import tso_now
+from cdc_assets.model.tso import iso_now, tso_now
 from cdc_assets.operations.named import is_called
 from cdc_assets.operations.proposal import propose
 from cdc_assets.report.tables import incomplete_tables

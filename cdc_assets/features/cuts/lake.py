@@ -23,8 +23,7 @@ from cdc_assets.model.cuts import Cut, CutRequest, CutTable, TagTable, cut_reque
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.times import iso_now, iso_time, parse_iso_time
-from cdc_assets.model.tso import Tso, tso_moment
+from cdc_assets.model.tso import Tso, iso_now, iso_time, parse_iso_time, tso_moment
 
 if TYPE_CHECKING:
     from cdc_assets.lake.workbench import Workbench

@@ -11,11 +11,9 @@ from cdc_assets.formats import Wire
 from cdc_assets.model.cuts import UNNAMED, Cut, CutOutcome, CutRequest, CutTable, cut_requests
 from cdc_assets.model.decisions import Decisions
 from cdc_assets.model.progress import AppliedState, Life, State
-from cdc_assets.model.times import iso_now
-from cdc_assets.model.tso import Tso
-from cdc_assets.pipeline.exactness import deficits_at
+from cdc_assets.model.tso import Tso, iso_now
 from cdc_assets.pipeline.features import RunBegin, RunFeature
-from cdc_assets.pipeline.outcome import Outcome, TableOutcome
+from cdc_assets.pipeline.outcome import Outcome, TableOutcome, deficits_at
 from cdc_assets.pipeline.pipeline import PipelineLake
 from cdc_assets.planning.plan import Plan
 from cdc_assets.settings.config import ChangefeedSettings

@@ -17,12 +17,10 @@ from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.ddl.schema import with_facts
 from cdc_assets.history.lives import Lives
-from cdc_assets.history.policies import SchemaEffect
-from cdc_assets.history.releases import ways_out
-from cdc_assets.model.by_name import ByName
+from cdc_assets.history.policies import SchemaEffect, ways_out
 from cdc_assets.model.gaps import is_complete
 from cdc_assets.model.progress import AppliedState, Base, Life
-from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.schema import ByName, Column, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, Predicate, Rekey
 from cdc_assets.model.splits import Import, SchemaFile
 from cdc_assets.model.table_history import Event, Exchanged, Held, History, Imported, TableHistory

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from cdc_assets.model.by_name import ByName
 from cdc_assets.model.dumps import DUMP_ZONE
 from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, Progress
 from cdc_assets.model.recipe import Recipe, Setting
 from cdc_assets.model.reports import FileStats
+from cdc_assets.model.schema import ByName
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.table_history import History, TableHistory

@@ -38,7 +38,6 @@ from cdc_assets.features.forgetting.lake_search import SearchedTable, stage_has_
 from cdc_assets.features.quarantine.lake import Quarantine
 from cdc_assets.io.retries import retrying
 from cdc_assets.lake.commit import data_file, expire, guard, set_properties
-from cdc_assets.lake.commit_stage import STAGED
 from cdc_assets.lake.failures import answering
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import FORGOTTEN, FORGOTTEN_THROUGH, REPLAY
@@ -51,6 +50,7 @@ from cdc_assets.lake.staging.tasks import DataFileWritten
 from cdc_assets.lake.table_files import referenced_files
 from cdc_assets.lake.tables import Lake
 from cdc_assets.lake.tickets import FORGET, REBUILD, LakeTickets, hold_back
+from cdc_assets.lake.windows import STAGED
 from cdc_assets.lake.workbench import Work
 from cdc_assets.model.forgetting import RemovedRows, SearchedFiles
 from cdc_assets.model.progress import Life, Progress

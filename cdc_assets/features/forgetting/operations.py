@@ -60,8 +60,7 @@ from cdc_assets.model.progress import AppliedState, Life, Progress
 from cdc_assets.model.quarantine import HasKeys, QuarantinedRow, RecordContent
 from cdc_assets.model.steps import AddedStep, ApplyRows, ExchangePartition, HoldTable
 from cdc_assets.model.tickets import STALE_SECONDS, Ticket
-from cdc_assets.model.times import iso_now, iso_time
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.tso import Tso, iso_now, iso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.keys import keyed_alike, record_has_key
 from cdc_assets.operations.named import is_called

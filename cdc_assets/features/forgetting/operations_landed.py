@@ -28,7 +28,7 @@ from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import first_of
 from cdc_assets.operations.keys import keyed_alike, record_has_key
-from cdc_assets.operations.landing_needs import taken_through
+from cdc_assets.operations.landings import taken_through
 from cdc_assets.pipeline.pipeline import looking_again
 from cdc_assets.pipeline.replay import ReplayRequest, plan_replay
 from cdc_assets.sources import Source

@@ -19,7 +19,7 @@ from cdc_assets.lake.lake_table import KEYED_SINCE, LakeTable, parse_lives
 from cdc_assets.lake.printed_rows import make_forms
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.state import LakeState
-from cdc_assets.model.lake_columns import LIVING
+from cdc_assets.model.layout import LIVING
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.types.printed_values import form_of

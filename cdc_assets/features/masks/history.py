@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from cdc_assets.ddl import concealed, names_in, quote
 from cdc_assets.errors import MalformedData
-from cdc_assets.history.releases import ways_out
+from cdc_assets.history.policies import ways_out
 from cdc_assets.model.masks import Mask, MaskPolicy
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.schema import Column, TableId, TableSchema

@@ -12,7 +12,7 @@ from cdc_assets.errors import CdcError, InputError, Retryable, TableHeld
 from cdc_assets.features.kinds.decoding import history_kind
 from cdc_assets.features.kinds.planning import rule_of
 from cdc_assets.model.kinds import NOT_ASKED_FOR
-from cdc_assets.model.lake_columns import DELETED_AT
+from cdc_assets.model.layout import DELETED_AT
 from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.quarantine import OPEN, QuarantinedRow
 from cdc_assets.model.reports import FileStats

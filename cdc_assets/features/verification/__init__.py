@@ -2,11 +2,10 @@
 
 operations            tables of the lake compared with their source
 operations_rows       two sides of a table compared row by row
-operations_ranges     a large table in ranges of its key
+operations_ranges     a large table in ranges of its key, and the rows of both sides
 operations_losses     which loss makes a value of the lake equal to that of its source
 operations_repair     the source's rows written into tables that differ from it
 operations_choice     which rows of a table are compared
-operations_readers    rows of both sides of a compared table, wherever they are read
 report                comparisons of tables with their source
 defs                  the job that compares tables with their source
 """

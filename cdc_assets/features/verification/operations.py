@@ -37,8 +37,15 @@ from cdc_assets.features.verification.operations_losses import (
     is_guess,
     loss_between,
 )
-from cdc_assets.features.verification.operations_ranges import EqualRange, RangePlan, grouped, plan_ranges
-from cdc_assets.features.verification.operations_readers import LakeReader, RowRate, SourceReader
+from cdc_assets.features.verification.operations_ranges import (
+    EqualRange,
+    LakeReader,
+    RangePlan,
+    RowRate,
+    SourceReader,
+    grouped,
+    plan_ranges,
+)
 from cdc_assets.features.verification.operations_repair import RepairableLake, UnequalRows, repair
 from cdc_assets.features.verification.operations_rows import (
     BlockFacts,
@@ -48,22 +55,21 @@ from cdc_assets.features.verification.operations_rows import (
     borders_of,
 )
 from cdc_assets.formats import NOT_WRITTEN
-from cdc_assets.model.by_name import ByName
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, REPAIRED, TableComparison
 from cdc_assets.model.cuts import Cut
 from cdc_assets.model.dumps import Dump, DumpTable, RowCondition
 from cdc_assets.model.forgetting import kept_out
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.recipe import ExcludedKeys
-from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.model.schema import ByName, Column, TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
-from cdc_assets.operations.lake_rows import LakeRows
 from cdc_assets.operations.named import is_called, mirrors, no_such_table, table_called
 from cdc_assets.operations.requests import VerifyRequest
-from cdc_assets.pipeline.exactness import deficits_at
+from cdc_assets.operations.table_rows import LakeRows
+from cdc_assets.pipeline.outcome import deficits_at
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.recipe import made_for, masked_otherwise

@@ -1,4 +1,6 @@
-"""A large table in ranges of its key: a comparison goes on at a newer TSO where the source forgets an older one.
+"""A large table in ranges of its key, and the rows of both of its sides, read here or by executors.
+
+A comparison goes on at a newer TSO where the source forgets an older one.
 
 The borders are values of the first key column, read in the lake. A server is asked for the rows between two of them,
 and a range in which both sides are equal is kept with the TSO as of which it was compared. Only columns are cut
@@ -7,17 +9,28 @@ whose values a server compares as it is done here, of which none is NULL: whole 
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from threading import Lock
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from cdc_assets.model.dumps import DumpFile, DumpTable, RowCondition
-from cdc_assets.model.schema import Column
+from cdc_assets.errors import MalformedData
+from cdc_assets.features.verification.operations_rows import BlockFacts
+from cdc_assets.formats import masked_blocks
+from cdc_assets.model.dumps import DumpFile, DumpSplit, DumpTable, RowCondition
+from cdc_assets.model.recipe import ExcludedKeys
+from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.tso import Tso
+from cdc_assets.operations.table_rows import LakeRows
+from cdc_assets.sources import DumpReader, Generators
+from cdc_assets.types.key_digests import excluded_rows
 
 _FEWEST = 64
 """Of fewer ranges a table is cut by its server: their column has few values."""
@@ -132,3 +145,87 @@ def _value(text: str, kind: pl.DataType) -> int | date | datetime:
     if kind == pl.Date:
         return date.fromisoformat(text)
     return datetime.fromisoformat(text) if isinstance(kind, pl.Datetime) else int(text)
+
+
+Excluded = Sequence[tuple[ExcludedKeys, TableSchema]]
+
+
+@dataclass(frozen=True)
+class LakeReader:
+    """Rows of the lake's data files, in columns of this shape, without those of excluded keys."""
+
+    scan: LakeRows
+    shape: pa.Schema
+    excluded: Excluded = ()
+    reconnects: int = 0
+
+    def read(self, piece: Any) -> Iterator[tuple[pa.Table, BlockFacts]]:
+        """Yield the rows of a data file."""
+        for rows in self.scan.read_file(piece, self.shape.names):
+            yield _without(rows.cast(self.shape), self.excluded), BlockFacts(rows.num_rows)
+
+
+class RowRate:
+    """Lets so many rows a second pass, over all threads of a process."""
+
+    def __init__(self, rows_per_second: float | None) -> None:
+        self._rate, self._lock, self._due = rows_per_second, Lock(), 0.0
+
+    def __reduce__(self) -> tuple[type[RowRate], tuple[float | None]]:
+        return RowRate, (self._rate,)
+
+    def divided(self, count: int) -> RowRate:
+        """Return the pace of one of so many processes that are to keep this one together."""
+        return self if count == 1 or not self._rate else RowRate(self._rate / count)
+
+    def wait(self, rows: int) -> None:
+        """Wait until this many rows more may pass."""
+        if self._rate:
+            with self._lock:
+                now = time.monotonic()
+                self._due = max(self._due, now) + rows / self._rate
+                pause = self._due - now
+            time.sleep(pause)
+
+
+@dataclass(frozen=True)
+class SourceReader:
+    """Rows of the source, read as those of a dump are: its columns `names`, which the lake calls `lake_names`."""
+
+    reader: DumpReader
+    table: DumpTable
+    at: Tso
+    generators: Generators
+    names: Sequence[str]
+    lake_names: Sequence[str]
+    pace: RowRate
+    excluded: Excluded = ()
+
+    @property
+    def reconnects(self) -> int:
+        """How often a connection broke in this process, and was opened again."""
+        return self.reader.reconnects
+
+    def read(self, piece: DumpSplit) -> Iterator[tuple[pa.Table, BlockFacts]]:
+        """Yield the rows of a range; raises MalformedData for one that no lake can have."""
+        blocks = self.reader.read(piece, self.table, self.at, self.generators)
+        for decoded in masked_blocks(blocks, str(self.table.id), self.table.schema):
+            if decoded.rejects:
+                first = decoded.rejects[0]
+                raise MalformedData(
+                    f"rows of the source do not fit the lake's types, such as {first.path} row {first.line}: "
+                    f"{first.reason}.",
+                    table=str(self.table.id),
+                )
+            count = decoded.changes.num_rows
+            self.pace.wait(count)
+            rows = decoded.changes.select(self.names).rename_columns(self.lake_names)
+            left = _without(rows, self.excluded)
+            yield left, BlockFacts(count, count - left.num_rows, decoded.notes)
+
+
+def _without(rows: pa.Table, excluded: Excluded) -> pa.Table:
+    """Return the rows whose keys are not excluded."""
+    for known, schema in excluded:
+        rows = rows.filter(pc.invert(excluded_rows(rows, schema, known, 0)))
+    return rows

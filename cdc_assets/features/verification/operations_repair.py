@@ -31,10 +31,9 @@ from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
-from cdc_assets.operations.lake_rows import LakeRows, ScannedLake
-from cdc_assets.operations.log_rows import LEAVES
-from cdc_assets.pipeline.exactness import deficits_at
+from cdc_assets.operations.table_rows import LEAVES, LakeRows, ScannedLake
 from cdc_assets.pipeline.journal import Journal
+from cdc_assets.pipeline.outcome import deficits_at
 from cdc_assets.planning.lake_columns import standing_columns
 from cdc_assets.types.mysql_types import arrow_type
 

@@ -7,8 +7,7 @@ messages    what messages speak of, the changes of a table, the schemas that row
 That of the connectors:
 
 connectors    what messages speak of, the changes of a table, the schemas that rows show
-envelope      messages -> their payload, as records, and the schema block where they have one
-message_keys  the columns of messages' keys, which rows may lack
+envelope      messages -> their payload, as records, their schema block and the columns of their keys
 system_versioning  of MariaDB's tables that keep past rows: changes of the rows of now
 positions     where rows stand in the log of their source
 columns       columns <-> fields of messages, by a connector's settings

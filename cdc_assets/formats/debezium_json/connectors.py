@@ -35,8 +35,15 @@ from cdc_assets.formats.debezium_json.columns import (
     has_old_keys,
     settled_field,
 )
-from cdc_assets.formats.debezium_json.envelope import Envelope, SchemaBlock, envelopes, envelopes_among
-from cdc_assets.formats.debezium_json.message_keys import NO_JSON_KEY, ROUTED, MessageKeys
+from cdc_assets.formats.debezium_json.envelope import (
+    NO_JSON_KEY,
+    ROUTED,
+    Envelope,
+    MessageKeys,
+    SchemaBlock,
+    envelopes,
+    envelopes_among,
+)
 from cdc_assets.formats.debezium_json.positions import SourcePositions, source_positions
 from cdc_assets.formats.debezium_json.system_versioning import PAST_ROWS, row_end, without_past_rows
 from cdc_assets.formats.json_records import json_value, print_json

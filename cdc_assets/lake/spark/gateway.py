@@ -28,8 +28,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
-from cdc_assets.jvm.jars import extra_jars
-from cdc_assets.jvm.local_files import local_files_jars
+from cdc_assets.jvm.jars import extra_jars, local_files_jars
 from cdc_assets.lake.failures import hide
 from cdc_assets.lake.names import Identifier
 

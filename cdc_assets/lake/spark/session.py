@@ -22,9 +22,8 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.errors import BadSettings, CdcError, JavaMissing
 from cdc_assets.jvm.class_data import class_data_options
-from cdc_assets.jvm.jars import needed_jars, ready_jars, spark_jars
+from cdc_assets.jvm.jars import LOCAL_FILES, local_files_jars, needed_jars, ready_jars, spark_jars
 from cdc_assets.jvm.java import prepare_environment, spark_conf, spark_default
-from cdc_assets.jvm.local_files import LOCAL_FILES, local_files_jars
 from cdc_assets.lake.names import Identifier
 from cdc_assets.lake.spark.cluster import is_local, refuse_connect, refuse_dead, spark_master, watch_executors
 from cdc_assets.lake.spark.failures import races

@@ -14,7 +14,7 @@ from pyspark import SparkContext
 
 from cdc_assets.formats import UniformReader
 from cdc_assets.formats.csv.options import CsvOptions
-from cdc_assets.jvm.local_files import make_local_files
+from cdc_assets.jvm.jars import make_local_files
 from cdc_assets.lake.spark.session import spark_session
 from cdc_assets.lake.tables import Lake
 from cdc_assets.model.progress import Life

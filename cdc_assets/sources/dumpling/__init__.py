@@ -2,7 +2,6 @@
 
 initial     a dump's directory, opened for reading
 directory   what lies in the dump's directory: tables, their files, what is odd
-paths       names of files, both ways
 splits      files cut for tasks, and the rows of a split
 generated   stored generated columns, which a dump leaves out
 """

@@ -2,7 +2,6 @@
 
 source         metadata, schema files, listing
 options        sink URI and changefeed TOML -> sink options, and where the bucket is
-sink_options   how TiCDC writes rows and paths, as a value
 paths          path grammar, both ways
 schema_file    schema files and their checksum
 """

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from cdc_assets.model.splits import IndexFile
 from cdc_assets.model.tso import Tso
-from cdc_assets.sources.storage_sink.sink_options import SinkOptions
+from cdc_assets.sources.storage_sink.options import SinkOptions
 
 _DATA_NAME = re.compile(r"CDC(?:_(?P<dispatcher>[^_/]+)_)?(?P<number>[0-9]+)(?P<extension>\.[a-z]+)", re.ASCII)
 _INDEX_NAME = re.compile(r"CDC(?:_(?P<dispatcher>[^_/]+))?\.index")

@@ -25,7 +25,7 @@ from cdc_assets.model.splits import DataFile, IndexFile, Listing, Place, SchemaF
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import first_of
 from cdc_assets.sources import FeedInputs, KnownFiles, renewed
-from cdc_assets.sources.storage_sink.options import sink_options
+from cdc_assets.sources.storage_sink.options import SinkOptions, sink_options
 from cdc_assets.sources.storage_sink.paths import (
     parse_data_name,
     parse_data_path,
@@ -34,7 +34,6 @@ from cdc_assets.sources.storage_sink.paths import (
     split_directory,
 )
 from cdc_assets.sources.storage_sink.schema_file import checksum_matches, parse_schema_file
-from cdc_assets.sources.storage_sink.sink_options import SinkOptions
 from cdc_assets.sources.unchanged import SettledTally
 
 _INDEXES_AT_ONCE = 1000

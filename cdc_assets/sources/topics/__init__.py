@@ -1,19 +1,14 @@
 """Change messages in topics: what reads a log, whether a broker holds it or an archive.
 
-    source          the feed, as far as it is landed
+    source          the feed, as far as it is landed; topics of one table each; messages that were missed
     fence           through which TSO everything is landed, and which names live then
-    schemas         DDL texts, older tables and columns in messages -> schema files
-    schema_events   landed events -> the same
+    schemas         landed events, DDL texts, older tables and columns in messages -> schema files
     fillings        how tables that are older than their topics get the rows that they had
     columns_text    the columns in messages <-> the text of an event
-    own_names       names of tables that messages write otherwise
-    changefeeds     what rows of YDB say only beside others of their topic
-    letter_case     tables whose names differ in the case of letters only
-    missed          messages that were gone before they could be read, by the tables that may lack them
+    table_names     names of tables that messages write otherwise, or that differ in the case of letters only
     paths           names of what was landed
     routing         which topic a table goes to
-    options         sink URI and changefeed TOML -> how the messages were written, and which topics they are in
-    connector       the same of a connector's configuration
+    options         sink URI, changefeed TOML or a connector's configuration -> how messages were written, and where
     topic_options   the same, as values
     archive         topics in files
     kafka           the log of a broker

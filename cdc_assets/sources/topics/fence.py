@@ -15,11 +15,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from cdc_assets import ddl
-from cdc_assets.model.by_name import ByName
-from cdc_assets.model.landed import EventKind, Landed, LandedEvent
-from cdc_assets.model.landing_commands import declare_dead_command, release_command
+from cdc_assets.model.landed import EventKind, Landed, LandedEvent, declare_dead_command, release_command
 from cdc_assets.model.offsets import Partition
-from cdc_assets.model.schema import TableId
+from cdc_assets.model.schema import ByName, TableId
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
 

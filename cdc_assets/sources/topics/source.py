@@ -5,6 +5,7 @@ Nothing here reads a topic: landing does, and hands in what is landed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -15,31 +16,25 @@ from cdc_assets.ddl import DropTableStatement, Rename, Unknown, statement
 from cdc_assets.errors import BadSettings, MetadataMissing
 from cdc_assets.formats import Content
 from cdc_assets.formats.landed import Fetch, LandedReader, SplitPart
-from cdc_assets.formats.messages import codec_of
+from cdc_assets.formats.messages import KeysAlone, codec_of
 from cdc_assets.io.storage_uri import parameters, storage
-from cdc_assets.model.by_name import ByName
-from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedSplit
-from cdc_assets.model.landing_commands import declare_dead_command
-from cdc_assets.model.offsets import OffsetRange
-from cdc_assets.model.schema import TableId
+from cdc_assets.model.gaps import MissedMessages
+from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedSplit, declare_dead_command
+from cdc_assets.model.offsets import OffsetRange, Partition
+from cdc_assets.model.schema import ByName, TableId
 from cdc_assets.model.splits import DataFile, LateFile, Listing, Place, SchemaFile, SettledFiles
 from cdc_assets.model.tso import Tso
-from cdc_assets.sources import FeedInputs, KnownFiles
-from cdc_assets.sources.changefeed_toml import table
+from cdc_assets.sources import FeedInputs, KnownFiles, changefeed_toml
 from cdc_assets.sources.topics import LogReader, connect_log
-from cdc_assets.sources.topics.changefeeds import keys_alone, rivals
 from cdc_assets.sources.topics.fence import Fence, find_fence, unreadable
 from cdc_assets.sources.topics.fillings import without_rows
 from cdc_assets.sources.topics.kafka.connection import from_ticdc, with_ours
-from cdc_assets.sources.topics.letter_case import alike
-from cdc_assets.sources.topics.missed import missed_by_table, unread_messages
 from cdc_assets.sources.topics.options import ticdc_document, topic_options
-from cdc_assets.sources.topics.own_names import OwnNames, own_names
 from cdc_assets.sources.topics.paths import LandedPath, format_root, parse_path
 from cdc_assets.sources.topics.registry import kind_of
 from cdc_assets.sources.topics.routing import Routing
-from cdc_assets.sources.topics.schema_events import landed_schema_files, older_tables
-from cdc_assets.sources.topics.schemas import OlderTables
+from cdc_assets.sources.topics.schemas import OlderTables, landed_schema_files, older_tables
+from cdc_assets.sources.topics.table_names import OwnNames, alike, own_names
 from cdc_assets.sources.topics.topic_options import TopicOptions
 
 if TYPE_CHECKING:
@@ -435,14 +430,17 @@ def storage_options(sink_uri: str, given: FeedInputs) -> dict[str, Any]:
 
 def broker_options(sink_uri: str, changefeed_config: Path | None) -> dict[str, Any]:
     """Return librdkafka's options that say how TiCDC reaches the broker, in clear text; raises BadSettings."""
-    config = table(ticdc_document(sink_uri, changefeed_config), "sink", "kafka-config")
+    config = changefeed_toml.table(ticdc_document(sink_uri, changefeed_config), "sink", "kafka-config")
     return from_ticdc(parameters(sink_uri), config)
 
 
 def registry_options(sink_uri: str, changefeed_config: Path | None) -> dict[str, Any]:
     """Return how TiCDC reaches its schema registry, {} where the TOML names none: `schema-registry`, or Glue's."""
     config = ticdc_document(sink_uri, changefeed_config)
-    sink, glue = table(config, "sink"), table(config, "sink", "kafka-config", "glue-schema-registry-config")
+    sink, glue = (
+        changefeed_toml.table(config, "sink"),
+        changefeed_toml.table(config, "sink", "kafka-config", "glue-schema-registry-config"),
+    )
     if glue.get("region"):
         names = ("region", "access-key", "secret-access-key", "token")
         return {"glue": {name.replace("-", "_"): glue[name] for name in names if glue.get(name)}}
@@ -452,3 +450,124 @@ def registry_options(sink_uri: str, changefeed_config: Path | None) -> dict[str,
 def connect(options: TopicOptions, access: Mapping[str, Any]) -> TopicsSource:
     """Open a feed of topics. `access` says how the archive or the broker is reached."""
     return TopicsSource(options, access)
+
+
+def keys_alone(
+    landed: Landed, files: Iterable[SchemaFile], older: OlderTables, rule: KeysAlone
+) -> Iterator[tuple[str, str]]:
+    """Yield for each partition what holds its table from its first such row on. A key may be all that a table has."""
+    has_columns: ByName[bool] = ByName()
+    for file in files:
+        if file.whole is not None:
+            more = len(file.whole.stored) > len(file.whole.key)
+            has_columns[file.table] = more or has_columns.get(file.table, False)
+    settled = {event.partition.topic for event in landed.events if event.kind is EventKind.COLUMNS}
+    for event in landed.events:
+        topic = event.partition.topic
+        if event.kind is EventKind.KEY_ALONE and topic not in settled and event.table is not None:
+            mode = older.changefeeds.get(topic.strip("/"), {}).get("MODE", "")
+            if mode not in rule.whole and has_columns.get(event.table, True):
+                yield _path(event), f"{event.place}: {rule.refused if mode else rule.reason}."
+
+
+def rivals(landed: Landed) -> Iterator[tuple[str, str]]:
+    """Yield for each table with rows in several topics what holds it from the first row of the second one on."""
+    firsts: dict[TableId, dict[str, tuple[Tso, Partition, int]]] = {}
+    for (partition, name), (position, offset) in landed.first_rows.items():
+        _note(firsts, name, (position, partition, offset))
+    for event in landed.events:
+        if event.kind in (EventKind.COLUMNS, EventKind.KEY_ALONE) and event.table is not None:
+            _note(firsts, event.table, (event.position, event.partition, event.offset))
+    for table, topics in firsts.items():
+        if len(topics) > 1:
+            (_, first, _), (position, second, offset) = sorted(topics.values())[:2]
+            path = LandedPath(format_root(table), position, "bad", *second, offset, offset)
+            yield (
+                str(path),
+                f"{table} has rows in the topics {first.topic} and {second.topic}: two changefeeds of a table send "
+                "each change twice, and which of the two comes later is not known. Let a feed with another name read "
+                "one of them, with INITIAL_SCAN where rows are older than it.",
+            )
+
+
+def _note(
+    firsts: dict[TableId, dict[str, tuple[Tso, Partition, int]]], table: TableId, row: tuple[Tso, Partition, int]
+) -> None:
+    topics = firsts.setdefault(table, {})
+    topics[row[1].topic] = min(row, topics.get(row[1].topic, row))
+
+
+def _path(event: LandedEvent) -> str:
+    assert event.table is not None
+    path = LandedPath(format_root(event.table), event.position, "bad", *event.partition, event.offset, event.offset)
+    return str(path)
+
+
+_FOREVER = 2**63 - 1
+
+
+def unread_messages(landed: Landed) -> tuple[MissedMessages, ...]:
+    """Return the messages that were gone when their partition was first read, but for those that were accepted."""
+    return tuple(
+        MissedMessages(left, start.least or _FOREVER, start.later)
+        for partition, start in sorted(landed.starts.items())
+        if (left := landed.unaccepted(OffsetRange(partition, 0, start.offset))) is not None
+    )
+
+
+def missed_by_table(
+    landed: Landed, names: Iterable[TableId], routing: Routing
+) -> dict[TableId, tuple[MissedMessages, ...]]:
+    """Return the messages that may have been of tables of these names, by name; no name of which there are none."""
+    lost = unread_messages(landed)
+    if not lost:
+        return {}
+    places, missed_messages = _Places(landed, routing), {}
+    for name in ByName(dict.fromkeys(name for name in names if name.table)):
+        table_places = places.of(name)
+        if missed := tuple(
+            messages for messages in lost if {messages.lost.partition, messages.lost.partition.topic} & table_places
+        ):
+            missed_messages[name] = missed
+    return missed_messages
+
+
+class _Places:
+    """Where messages of tables may have been."""
+
+    def __init__(self, landed: Landed, routing: Routing) -> None:
+        self._routing = routing
+        self._counts = Counter(partition.topic for partition in landed.next)
+        self._rows: ByName[set[Partition]] = ByName()
+        for table, partition in (
+            *((table, partition) for partition, table in landed.first_rows),
+            *((event.table, event.partition) for event in landed.events if event.kind is EventKind.SCHEMA),
+        ):
+            if table is not None:
+                self._rows.setdefault(table, set()).add(partition)
+        rows = [(table, partition) for table, partitions in self._rows.items() for partition in partitions]
+        several = Counter((table.folded, partition.topic) for table, partition in rows)
+        self._spread = {topic for (_, topic), count in several.items() if count > 1}
+        self._strange = {partition.topic for table, partition in rows if partition != self._by_rule(table)}
+
+    def of(self, table: TableId) -> set[str | Partition]:
+        """Return the topics, or partitions of them, in which messages of a table may have been, DDL included.
+
+        TiCDC sends DDL to every partition, by Canal-JSON to partition 0 only. A connector has a topic of its own for
+        it. YDB has a topic for each table.
+        """
+        options, topic, rows = self._routing.options, self._routing.topic_of(table), self._rows.get(table, set())
+        seen, own = {partition.topic for partition in rows}, self._by_rule(table)
+        if options.messages.in_source_order:
+            return {topic, options.topic, *seen}
+        if not options.messages.sends_again:
+            return {*seen} or {topic}
+        if own is None or seen - {topic} or topic in self._spread or (topic in self._strange and not rows):
+            return {topic, *seen}
+        return {own, *rows, *([Partition(topic, 0)] if options.messages.kind.ddl_in_first else [])}
+
+    def _by_rule(self, table: TableId) -> Partition | None:
+        """Return the partition of all rows of a table, None where they may be in several."""
+        topic = self._routing.topic_of(table)
+        number = self._routing.partition_of(table, self._counts[topic] or 1)
+        return None if number is None else Partition(topic, number)

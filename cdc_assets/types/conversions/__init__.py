@@ -1,10 +1,9 @@
 """What happens to stored values when a column changes its type: TiDB's rules for MODIFY, on lake values.
 
-    change (old column, new column, zone) ──▶ needs_conversion, narrows   is there anything to do
+    Change (old column, new column, zone) ──▶ needs_conversion, narrows   is there anything to do
                                           ──▶ convert                     the new values, or a held table
                                           ──▶ convert_past                the same for values that are gone, too
 
-    change      which types a change leads from and to
     numbers     integers, decimals and floats
     texts       texts and bytes
     dates       dates, datetimes, timestamps and times
@@ -32,8 +31,7 @@ from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column
 from cdc_assets.types.collations import normal_form
 from cdc_assets.types.conversions import dates, numbers, texts
-from cdc_assets.types.conversions.change import Change, members_of
-from cdc_assets.types.conversions.described import convert_described, is_described, needs_rewrite
+from cdc_assets.types.conversions.described import Change, convert_described, is_described, members_of, needs_rewrite
 from cdc_assets.types.conversions.texts import text_of
 from cdc_assets.types.families import BINARY, CHARACTER, DATED, FLOATING, INTEGER, MEMBERS
 from cdc_assets.types.mysql_types import arrow_type, type_text

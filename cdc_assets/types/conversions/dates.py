@@ -6,7 +6,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from cdc_assets.errors import TableHeld
-from cdc_assets.types.conversions.change import Change
+from cdc_assets.types.conversions.described import Change
 from cdc_assets.types.conversions.documents import read_json
 from cdc_assets.types.conversions.moments import (
     DAY_MICROS,

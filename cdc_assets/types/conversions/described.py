@@ -8,9 +8,11 @@ open.
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import NamedTuple
 
 import pyarrow as pa
 
+from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column
 from cdc_assets.types.connect_types import CONNECT_TYPES, DECIMAL, VARIABLE_DECIMAL
 from cdc_assets.types.mysql_types import arrow_type, widens
@@ -61,3 +63,22 @@ def convert_described(array: pa.Array, old: Column, new: Column) -> pa.Array:
     digits = "" if new.type == VARIABLE_DECIMAL else f".{new.scale or 0}"
     texts = [None if value is None else format(Decimal(value), f"{digits}f") for value in array.to_pylist()]
     return pa.array(texts, kind)
+
+
+class Change(NamedTuple):
+    """`zone` is the time zone of the session that ran the DDL: a name of the zone database, or `+08:00`."""
+
+    old: Column
+    new: Column
+    zone: str
+
+
+def members_of(column: Column) -> tuple[str, ...]:
+    """Return the members of an ENUM or SET; raises TableHeld if no file and no text lists them."""
+    if column.elems is None:
+        raise TableHeld(
+            f'column "{column.name}": the members of its {column.type} are in no schema file and no DDL text, so what '
+            "its values became is unknown. Rebuild the table from here.",
+            column=column.name,
+        )
+    return column.elems

@@ -12,7 +12,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import NamedTuple
 
-from cdc_assets.types.conversions.change import Change
+from cdc_assets.types.conversions.described import Change
 from cdc_assets.types.zones import zone_of
 
 _EPOCH = date(1970, 1, 1).toordinal()

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_assets.model.schema import Column
-from cdc_assets.types.conversions.change import Change, members_of
+from cdc_assets.types.conversions.described import Change, members_of
 from cdc_assets.types.conversions.documents import read_json
 from cdc_assets.types.conversions.moments import moment_of, round_half_up, time_micros, time_number
 from cdc_assets.types.conversions.texts import text_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_assets.types.conversions.change import Change
+from cdc_assets.types.conversions.described import Change
 from cdc_assets.types.conversions.documents import float_text, json_text, read_json
 from cdc_assets.types.conversions.moments import moment_of, time_micros, time_text
 from cdc_assets.types.families import BINARY, CHARACTER, DATED, MEMBERS

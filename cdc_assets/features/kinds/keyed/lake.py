@@ -16,7 +16,7 @@ from cdc_assets.lake.key_matching import key_equality, key_expression, place_of,
 from cdc_assets.lake.lake_columns import own_names
 from cdc_assets.lake.spark.session import quoted
 from cdc_assets.lake.staging.stage import Batch
-from cdc_assets.model.lake_columns import DELETED_AT, LIVING
+from cdc_assets.model.layout import DELETED_AT, LIVING
 from cdc_assets.model.reports import AlikeKeys
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows

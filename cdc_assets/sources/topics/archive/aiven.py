@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.model.offsets import Partition
-from cdc_assets.model.times import parse_iso_time
+from cdc_assets.model.tso import parse_iso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.sources.topics.archive.layouts import Entry, Read, Span
 from cdc_assets.sources.topics.archive.named import (

@@ -1,9 +1,10 @@
-"""Rows of a log table: the columns that they have, by the names of the lake and of the source, and their order."""
+"""Rows of the lake's tables as of one snapshot, and of logs: their columns, by both names, and their order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +14,8 @@ from cdc_assets.decoding.own_columns import ABSENT, CHANGE_TYPE, OF_DDL, PARTITI
 from cdc_assets.decoding.upgrade import default_array, evolve_rows
 from cdc_assets.features.kinds.decoding import own_columns
 from cdc_assets.formats import COMMIT_TS, POSITION
+from cdc_assets.model.progress import Life, Progress
+from cdc_assets.model.recipe import Recipe
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.schema_changes import ContinueColumn, RenameColumn, SchemaChange
 from cdc_assets.model.table_history import TableHistory
@@ -131,3 +134,40 @@ def all_leave(schema: TableSchema, at: Tso, partitions: Sequence[str] = ()) -> p
     """Return the one change that all rows go by a DDL, or those of partitions."""
     own = {CHANGE_TYPE: ALL_LEAVE, POSITION: at, COMMIT_TS: at, PLACE: f"{OF_DDL}{at}"}
     return pa.Table.from_pylist([{**own, PARTITIONS: list(partitions) or None}], no_log_rows(schema).schema)
+
+
+class LakeRows(Protocol):
+    """The rows of a table as of one snapshot."""
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot, None for a table without any."""
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is applied in that snapshot."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """How its rows were read then, as its label has it."""
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows there are, None if it is not known."""
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """The types of its columns in Iceberg's words, by name in their order."""
+
+    def pieces(self, equal: Mapping[str, object] = {}) -> Sequence[Any]:
+        """Return its data files; of those that have no row with these numbers by column, none need be there."""
+
+    def read_file(self, piece: Any, columns: Sequence[str], equal: Mapping[str, object] = {}) -> Iterator[pa.Table]:
+        """Yield the rows of a data file; of those without these numbers, none need be there."""
+
+
+class ScannedLake(Protocol):
+    """A lake whose tables can be read as of one snapshot."""
+
+    def scan(self, life: Life, snapshot_id: int | None = None) -> LakeRows:
+        """Open a table as it is now, or as it was in a snapshot."""
