@@ -103,6 +103,7 @@ def _lines(records: Records, topics: pa.Array, tables: Sequence[TableId]) -> Ite
     elif "tableChanges" in members:
         kind = Kind.SCHEMA
         _stated(records)
+        stamps = _stamps_of_change(records)
     else:
         _require_change(records)
         stamps = _stamps_of_change(records)
@@ -114,7 +115,11 @@ def _lines(records: Records, topics: pa.Array, tables: Sequence[TableId]) -> Ite
     )
     positions = None if stamps is None else stamps.texts.filter(sound)
     if kind is Kind.SCHEMA:
-        yield classified(Classification(message, kind, tables[of_message[message]]) for message in messages.tolist())
+        places = [None] * len(messages) if positions is None else positions.to_pylist()
+        yield classified(
+            Classification(message, kind, tables[of_message[message]], source_position=place)
+            for message, place in zip(messages.tolist(), places, strict=True)
+        )
     elif kind is Kind.RESOLVED and positions is not None:
         marks = zip(messages.tolist(), positions.to_pylist(), strict=True)
         yield classified(Classification(message, kind, source_position=position) for message, position in marks)

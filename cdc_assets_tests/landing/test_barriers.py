@@ -469,3 +469,31 @@ def test_readers_see_a_barrier_however_partitions_are_split_and_merged(
                 assert steps or shown == {} or shown == source.at(seen), (shown, source.written, source.common())
                 seen = steps[0] if steps else seen
         assert rows(feed) == source.at(source.now)
+
+
+def stated(lines: Lines, step: int, *columns: str) -> None:
+    """Send both partitions the columns that the table has since a step."""
+    types = {"id": "Uint32", **dict.fromkeys(columns, "Int64")}
+    table = {"schemaVersion": step, "columns": types, "primaryKeyColumnNames": ["id"]}
+    for partition in (0, 1):
+        lines.send(partition, {"tableChanges": [{"type": "ALTER", "table": table}], "ts": [step, 1]})
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_rows_of_a_partition_from_before_a_change_of_columns_in_another_one_have_the_columns_of_then(
+    apart: bool, tmp_path: Path
+) -> None:
+    lines = Lines()
+    feed = TopicFeed.of(lines.log, sink_uri=f"kafka://127.0.0.1:2135/{TOPIC}?protocol=ydb-json", name="ydb")
+    stated(lines, 10, "a", "b")
+    for key in (0, 1):
+        lines.send(key, {"update": {"a": key, "b": key}, "key": [key], "ts": [20, key]})
+    lines.barrier(30, 0, 1)
+    assert not apart or [table.reason for table in feed.apply().tables] == [""]
+    lines.send(1, {"update": {"b": 22}, "key": [1], "ts": [39, 1]})
+    stated(lines, 40, "a")
+    lines.send(0, {"update": {"a": 11}, "key": [0], "ts": [41, 1]})
+    lines.barrier(50, 0, 1)
+    assert [table.reason for table in feed.apply().tables] == [""]
+    named = [(row["id"], row["a"], row["b"]) for row in feed.lake.read(TABLE).to_pylist()]
+    assert sorted(named) == [(0, 11, None), (1, 1, 22)]
