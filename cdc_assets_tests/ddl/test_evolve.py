@@ -162,12 +162,12 @@ def test_an_unreadable_text_is_held_only_when_it_may_matter() -> None:
 @pytest.mark.parametrize(
     "clause",
     [
-        "COMMENT = 'DROP COLUMN `a`'", "AUTO_INCREMENT = 1000", "STATS_OPTIONS='a=1'", "ADD INDEX `i`(`a`), ALGORITHM = INPLACE, LOCK = NONE",
+        "COMMENT = 'DROP COLUMN `a`'", "AUTO_INCREMENT = 1000", "ADD INDEX `i`(`a`), ALGORITHM = INPLACE, LOCK = NONE",
         "ADD CONSTRAINT `f` FOREIGN KEY (`a`) REFERENCES `x` (`y`) ON DELETE SET DEFAULT", "DROP FOREIGN KEY `f`",
         "ALTER INDEX `i` INVISIBLE", "RENAME INDEX `i` TO `j`", "REMOVE TTL", "SET TIFLASH REPLICA 1", "CACHE",
         "/*T![ttl] TTL=`a` + INTERVAL 1 DAY */", "ADD VECTOR INDEX `v`((VEC_L2_DISTANCE(`b`))) USING HNSW", "FORCE",
         "ENGINE = InnoDB", "ORDER BY `a`", "DROP CHECK `c`", "ADD CHECK (`a` > 1)", "ENABLE KEYS",
-        "REORGANIZE PARTITION",
+        "REORGANIZE PARTITION", "STATS_OPTIONS='a=1'",
         "ALTER COLUMN `a` DROP DEFAULT", "DEFAULT CHARACTER SET UTF8MB4", "CHECK PARTITION ALL",
     ],
 )  # fmt: skip
