@@ -19,12 +19,17 @@ help: ## this list
 	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## /{printf "  make %-13s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed ## make .venv from the lock, fetch Spark's jars, archive the JVM's classes
-	@echo "fetching Spark's jars, 60 MB, and archiving Java's classes, half a minute: each once"
+	@echo "$(SETS_UP)"
 	@$(CLASS_DATA)
 	@echo "ready: $(BIN)/cdc-assets"
 
-servers: setup $(VENV)/.tested ## install what tests need, fetch what their servers are made of
-	@$(BIN)/python -m cdc_assets_tests.servers
+# Java archives its classes on one core while the other installs and fetches.
+servers: $(VENV)/.installed ## install what tests need, fetch what their servers are made of
+	@echo "$(SETS_UP)"
+	@$(JARS)
+	@$(CLASS_DATA) & classes=$$!; \
+	$(MAKE) --no-print-directory $(VENV)/.tested && $(BIN)/python -m cdc_assets_tests.servers; fetched=$$?; \
+	wait $$classes && exit $$fetched
 
 demo: $(VENV)/.installed ## load a small recorded changefeed with Dagster and show the tables
 	@$(JARS)
@@ -79,7 +84,8 @@ $(VENV)/.made:
 $(VENV)/.installed: $(VENV)/.made requirements-build.lock requirements.lock pyproject.toml
 	@echo "installing from requirements.lock: the first time 1 GB is downloaded, 400 MB of it Spark; some minutes"
 	@$(PIP) --require-hashes -r requirements-build.lock || { $(NO_NETWORK); }
-	@$(PIP) --require-hashes --no-build-isolation -r requirements.lock || { $(NO_NETWORK); }
+	@$(PIP) --no-compile --require-hashes --no-build-isolation -r requirements.lock || { $(NO_NETWORK); }
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1 || true  # pip does so on one core; some files are of other Pythons
 	@said=$$($(PIP) --no-deps --no-build-isolation --editable . 2>&1) || { echo "$$said" >&2; exit 2; }
 	@touch $@
 
@@ -90,6 +96,7 @@ $(VENV)/.tested: $(VENV)/.installed requirements-test.lock
 
 # What runs anywhere is installed; tests need the extra `dev` beside it.
 EXTRAS     := java kafka mysql postgres hive gcs azure
+SETS_UP    := fetching Spark's jars, 60 MB, and archiving Java's classes, half a minute: each once
 JARS       := $(BIN)/cdc-assets setup --jars-only >/dev/null
 # It costs half a minute and saves seconds at every start of Spark: the demo does not wait for it.
 CLASS_DATA := $(BIN)/cdc-assets setup >/dev/null
