@@ -1,6 +1,7 @@
 """Generated histories: steps that a source takes, ways in which its changefeed writes them, and feeds that are applied.
 
 each_history    a check of many histories, drawn by Hypothesis, which shrinks one that fails
+each_case       the same of histories with what else a check draws
 Trial           a history by its number, for lakes in which each costs seconds
 Feed            a bucket in memory with a lake and a ledger
 """
@@ -91,15 +92,25 @@ def each_history(
 ) -> None:
     """Check so many histories: always the same few, and others each time that there are thousands."""
 
-    @settings(CHECKS, max_examples=count, database=None)
     @given(steps=steps, style=styles, raw=PICKS)
     def checked(steps: list[tuple[str, bytes]], style: Style, raw: bytes) -> None:
         source = history(steps, style.old_values)
         note(f"{style}\n{source.script}")
         check(Generated(source, style, raw))
 
-    few = count < 100
-    (seed(zlib.crc32(check.__qualname__.encode()))(checked) if few else checked)()
+    _run(count, checked, check.__qualname__)
+
+
+def each_case(
+    count: int, check: Callable[[dict[str, Any]], None], cases: st.SearchStrategy[dict[str, Any]], name: str
+) -> None:
+    """Check so many cases of the test of a name: always the same few, and others each time if there are thousands."""
+    _run(count, given(case=cases)(lambda case: check(case)), name)
+
+
+def _run(count: int, checked: Callable[[], object], name: str) -> None:
+    checked = settings(CHECKS, max_examples=count, database=None)(checked)
+    (seed(zlib.crc32(name.encode()))(checked) if count < 100 else checked)()
 
 
 # --- a changefeed in memory -------------------------------------------------------------------------------------------

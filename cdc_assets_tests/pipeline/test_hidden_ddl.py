@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import note
 from hypothesis import strategies as st
 
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets_tests.alterations import Picks
-from cdc_assets_tests.generated import CHECKS, PICKS, RAW, STYLES, Feed, faults, feeds
+from cdc_assets_tests.generated import PICKS, RAW, STYLES, Feed, each_case, faults, feeds, how_many
 from cdc_assets_tests.histories import KINDS, history
 from cdc_assets_tests.lake_contents import contents_of
 from cdc_assets_tests.pipeline.test_histories import small
@@ -255,35 +255,26 @@ def test_rows_from_before_the_first_schema_file_of_a_table_are_its_own(
         assert faults(feed, Publication(moved, moved, writer.files), source.contents(moved)) == []
 
 
-def check_partial(
-    steps: list[tuple[str, bytes]], style: Style, raw: bytes, picked: bytes, tomls: Mapping[str, Path]
-) -> None:
+def check_partial(case: Mapping[str, Any], tomls: Mapping[str, Path]) -> None:
     """Apply a history of which some is hidden checkpoint by checkpoint, and in one go."""
-    source, picks = history(steps, style.old_values), Picks(picked)
+    style, picks = case["style"], Picks(case["picked"])
+    source = history(case["steps"], style.old_values)
     fates = {ts: picks(5) for ts in hideable(source)}
     untold = traced(source, {ts for ts, fate in fates.items() if fate < 3})
     hidden = {ts for ts in untold if fates[ts] < 2}
     lost = untold - hidden
     note(f"{style}\nhidden {sorted(hidden)}, lost {sorted(lost)}\n{source.script}")
     with feeds(style, tomls[style.rendering]) as (often, once):
-        for publication in publications(source, style, Picks(raw), hidden, lost):
+        for publication in publications(source, style, Picks(case["raw"]), hidden, lost):
             assert quiet_faults(often, publication, source, untold) == [], publication.checkpoint
         assert quiet_faults(once, publication, source, untold) == [], "in one go"
 
 
-@settings(CHECKS, max_examples=6, derandomize=True, database=None)
-@given(steps=STEPS, style=STATING, raw=PICKS, picked=st.binary(min_size=20, max_size=20))
-def test_a_history_of_which_some_is_hidden_is_right_or_held(
-    tomls: Mapping[str, Path], steps: list[tuple[str, bytes]], style: Style, raw: bytes, picked: bytes
-) -> None:
-    check_partial(steps, style, raw, picked, tomls)
+CASES = st.fixed_dictionaries(
+    {"steps": STEPS, "style": STATING, "raw": PICKS, "picked": st.binary(min_size=20, max_size=20)}
+)
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(0)
-@settings(CHECKS, max_examples=5000)
-@given(steps=STEPS, style=STATING, raw=PICKS, picked=st.binary(min_size=20, max_size=20))
-def test_thousands_of_histories_of_which_some_is_hidden_are_right_or_held(
-    tomls: Mapping[str, Path], steps: list[tuple[str, bytes]], style: Style, raw: bytes, picked: bytes
-) -> None:
-    check_partial(steps, style, raw, picked, tomls)
+@how_many(6, 5000)
+def test_a_history_of_which_some_is_hidden_is_right_or_held(tomls: Mapping[str, Path], count: int) -> None:
+    each_case(count, lambda case: check_partial(case, tomls), CASES, "hidden")

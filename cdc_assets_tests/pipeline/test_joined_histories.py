@@ -1,14 +1,13 @@
-"""Generated histories of which a dump has the beginning: equal to a small oracle at every checkpoint after the dump."""
+"""Generated histories of which a dump has the beginning: tables, logs and states equal a small oracle from then on."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-from hypothesis import given, note, settings
+from hypothesis import note
 from hypothesis import strategies as st
 
 from cdc_assets.ddl import created
@@ -17,10 +16,12 @@ from cdc_assets.model.tso import Tso
 from cdc_assets_tests.alterations import Picks
 from cdc_assets_tests.dump_anywhere import FLAVOURS
 from cdc_assets_tests.dump_writer import Cell, Row, write_dump
-from cdc_assets_tests.generated import CHECKS, PICKS, STEPS, STYLES, faults, feeds
+from cdc_assets_tests.folding import fold_differences
+from cdc_assets_tests.generated import PICKS, STEPS, STYLES, Feed, each_case, faults, feeds, how_many
 from cdc_assets_tests.histories import history
+from cdc_assets_tests.pipeline.test_states_of_histories import faults as state_faults
 from cdc_assets_tests.source import Source, Value, quoted
-from cdc_assets_tests.writer import Style, publications
+from cdc_assets_tests.writer import Publication, publications
 
 
 def write_source(source: Source, at: Tso, into: Path, name: str) -> None:
@@ -41,17 +42,15 @@ def _cell(value: Value) -> Cell:
 
 
 def check(
-    steps: list[tuple[str, bytes]],
-    after: int,
-    style: Style,
-    raw: bytes,
-    flavour: str,
-    begun: bool,
+    case: Mapping[str, Any],
     tomls: Mapping[str, Path],
     directory: Path,
+    wrong: Callable[..., Iterable[str]],
+    **given: Any,
 ) -> None:
     """Dump a source after some steps, and join the rest of its history, or all of it, to that."""
-    if begun:  # a table that was dropped before is in neither
+    steps, after, style, flavour = (case[name] for name in ("steps", "after", "style", "flavour"))
+    if case["begun"]:  # a table that was dropped before is in neither
         steps = [*steps[:after], *((kind, step) for kind, step in steps[after:] if kind != "recover table")]
     before, source = (history(some, style.old_values) for some in (steps[:after], steps))
     at = before.log[-1].ts
@@ -60,12 +59,21 @@ def check(
     note(f"{style} {flavour}, dumped at {at}\n{source.script}")
     shutil.rmtree(directory, ignore_errors=True)
     write_source(before, at, directory, flavour)
+    source.past = [(ts, tables) for ts, tables in source.past if ts >= at]
     initial = {**FLAVOURS[flavour].initial, "dump": str(directory), "start_ts": at}
-    with feeds(style, tomls[style.rendering], initial=initial) as (often, once):
-        for publication in publications(source, style, Picks(raw), start=at if begun else 0):
+    with feeds(style, tomls[style.rendering], initial=initial, **given) as (often, once):
+        for publication in publications(source, style, Picks(case["raw"]), start=at if case["begun"] else 0):
             if publication.shown >= at:
-                assert faults(often, publication, source.contents(publication.shown)) == [], publication.checkpoint
-        assert faults(once, publication, source.contents(publication.shown)) == [], "in one go"
+                assert [*wrong(often, publication, source)] == [], publication.checkpoint
+        assert [*wrong(once, publication, source)] == [], "in one go"
+
+
+def wrong_rows(feed: Feed, publication: Publication, source: Source) -> list[str]:
+    return faults(feed, publication, source.contents(publication.shown))
+
+
+def wrong_history(feed: Feed, publication: Publication, source: Source) -> list[str]:
+    return [*state_faults(feed, source, publication), *fold_differences(feed.lake)]
 
 
 CASES = st.fixed_dictionaries(
@@ -80,19 +88,16 @@ CASES = st.fixed_dictionaries(
 )
 
 
-@settings(CHECKS, max_examples=6, derandomize=True, database=None)
-@given(case=CASES)
+@how_many(6, 3000)
 def test_a_generated_history_with_a_dump_of_its_beginning_ends_equal_to_the_source(
-    tomls: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory, case: dict[str, Any]
+    count: int, tomls: Mapping[str, Path], tmp_path: Path
 ) -> None:
-    check(**case, tomls=tomls, directory=tmp_path_factory.getbasetemp() / "dump")
+    each_case(count, lambda case: check(case, tomls, tmp_path / "dump", wrong_rows), CASES, "joined")
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(0)
-@settings(CHECKS, max_examples=3000)
-@given(case=CASES)
-def test_thousands_of_generated_histories_with_dumps_end_equal_to_the_source(
-    tomls: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory, case: dict[str, Any]
+@how_many(4, 3000)
+def test_logs_and_states_of_a_generated_history_with_a_dump_are_those_of_the_source(
+    count: int, tomls: Mapping[str, Path], tmp_path: Path
 ) -> None:
-    check(**case, tomls=tomls, directory=tmp_path_factory.getbasetemp() / "dump")
+    given: dict[str, Any] = {"history": {"*.*": ["log", "scd2"]}}
+    each_case(count, lambda case: check(case, tomls, tmp_path / "dump", wrong_history, **given), CASES, "joined states")
