@@ -27,7 +27,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources.mysql_protocol.session import identifier
 from cdc_assets_tests.little_feed import FIRST
-from cdc_assets_tests.schema_documents import document, write_schema
+from cdc_assets_tests.schema_documents import document, file_column, write_schema
 
 __all__ = ["PROTOCOLS", "ZONE", "EdgeColumn", "EdgeTable", "edge_tables", "settings_of", "statements", "write_feed"]
 
@@ -308,7 +308,7 @@ def write_feed(directory: Path, protocol: str, tables: Sequence[EdgeTable]) -> N
 
 
 def _document(column: EdgeColumn) -> dict[str, object]:
-    column_document: dict[str, object] = {"ColumnName": column.name, "ColumnType": column.type}
+    column_document: dict[str, object] = file_column(column.name, column.type)
     if column.precision is not None:
         column_document["ColumnPrecision"] = str(column.precision)
     if column.scale is not None:

@@ -65,7 +65,7 @@ from cdc_assets_tests.little_feed import FIRST
 from cdc_assets_tests.memory_lake import MemoryForgetting, MemoryLake
 from cdc_assets_tests.memory_landing import MemoryStore
 from cdc_assets_tests.operations.test_maintenance import EAGER, later_ms
-from cdc_assets_tests.schema_documents import document, write_schema
+from cdc_assets_tests.schema_documents import document, file_column, write_schema
 
 __all__ = ["FORGET_SEAMS", "LakeOrders", "MemoryOrders"]
 
@@ -236,10 +236,8 @@ class LakeOrders:
             {"ColumnName": name, "ColumnNullable": "false", "ColumnIsPk": "true", **definition}
             for name, _, definition in self.key.columns
         ]
-        more = [
-            {"ColumnName": f"w{number}", "ColumnType": "INT", "ColumnPrecision": "11"} for number in range(self.more)
-        ]
-        columns = [*key_columns, {"ColumnName": "v", "ColumnType": "VARCHAR", "ColumnPrecision": "40"}, *more]
+        more = [file_column(f"w{number}", "INT", "11") for number in range(self.more)]
+        columns = [*key_columns, file_column("v", "VARCHAR", "40"), *more]
         write_schema(self.bucket, document("shop", self.name, at, Query=query, Type=kind, TableColumns=columns))
         self.place = at
 

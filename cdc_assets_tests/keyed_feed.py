@@ -29,7 +29,7 @@ from cdc_assets.sources import InitialSource, connect_dump
 from cdc_assets_tests.dump_cases import opener
 from cdc_assets_tests.dump_writer import Writing, write_dump
 from cdc_assets_tests.little_feed import FIRST
-from cdc_assets_tests.schema_documents import document, write_schema
+from cdc_assets_tests.schema_documents import document, file_column, write_schema
 
 __all__ = ["KEYS", "PRIVACY", "VALUES", "Key", "KeyedFeed", "Mended", "name_of"]
 
@@ -75,10 +75,10 @@ class KeyedFeed:
         self.files = 0
         for table in tables:
             kind, size, _ = KEYS[table]
-            key = {"ColumnName": "k", "ColumnType": kind, "ColumnPrecision": size}
+            key = file_column("k", kind, size)
             if table != "keyless":
                 key |= {"ColumnNullable": "false", "ColumnIsPk": "true"}
-            texts = [{"ColumnName": name, "ColumnType": "VARCHAR", "ColumnPrecision": "40"} for name in TEXTS]
+            texts = [file_column(name, "VARCHAR", "40") for name in TEXTS]
             text = document("shop", table, FIRST, Query=_create(table), Type=3, TableColumns=[key, *texts])
             write_schema(self.bucket, text)
 

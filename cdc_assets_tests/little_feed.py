@@ -15,22 +15,16 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.pipeline import Pipeline, PipelineLake
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets_tests.schema_documents import document, write_schema
+from cdc_assets_tests.schema_documents import document, file_column, write_schema
 
 __all__ = ["FIRST", "LittleFeed"]
 
 FIRST: Tso = 465283339517952001
 """A TSO to begin with."""
 
-_ID = {
-    "ColumnName": "id",
-    "ColumnType": "INT",
-    "ColumnPrecision": "11",
-    "ColumnNullable": "false",
-    "ColumnIsPk": "true",
-}
-_V = {"ColumnName": "v", "ColumnType": "VARCHAR", "ColumnPrecision": "40"}
-_W = {"ColumnName": "w", "ColumnType": "INT", "ColumnPrecision": "11"}
+_ID = file_column("id", "INT", "11", is_key=True)
+_V = file_column("v", "VARCHAR", "40")
+_W = file_column("w", "INT", "11")
 
 
 class LittleFeed:

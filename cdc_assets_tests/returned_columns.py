@@ -13,15 +13,15 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
-from cdc_assets_tests.schema_documents import document, write_schema
+from cdc_assets_tests.schema_documents import document, file_column, write_schema
 
 __all__ = ["PARTED", "PLAIN", "ReturnedColumns"]
 
 PARTED, PLAIN = "shop.p", "shop.x"
 
-_ID = {"ColumnName": "id", "ColumnType": "INT", "ColumnNullable": "false", "ColumnIsPk": "true"}
-_TEXT = {"ColumnName": "v", "ColumnType": "VARCHAR", "ColumnPrecision": "40"}
-_NUMBER = {"ColumnName": "v", "ColumnType": "INT"}
+_ID = file_column("id", "INT", is_key=True)
+_TEXT = file_column("v", "VARCHAR", "40")
+_NUMBER = file_column("v", "INT")
 _PARTS = "PARTITION BY RANGE (`v`) (PARTITION `p0` VALUES LESS THAN (10),PARTITION `p1` VALUES LESS THAN (20))"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from cdc_assets.sources.storage_sink.schema_file import schema_checksum
 
-__all__ = ["V", "document", "write_schema"]
+__all__ = ["V", "document", "file_column", "write_schema"]
 
 V = 465283339124736025
 
@@ -28,6 +28,13 @@ def document(schema: str = "db", table: str = "t", version: int = V, **more: Any
         "TableColumnsTotal": len(columns or []),
         **more,
     }
+
+
+def file_column(name: str, kind: str, precision: Any = None, *, is_key: bool = False, **more: Any) -> dict[str, Any]:
+    """Return what such a file says of a column; `more` are members by their names in the file (`ColumnDefault`)."""
+    width = {} if precision is None else {"ColumnPrecision": precision}
+    key = {"ColumnNullable": "false", "ColumnIsPk": "true"} if is_key else {}
+    return {"ColumnName": name, "ColumnType": kind, **width, **key, **more}
 
 
 def write_schema(bucket: Path, content: Mapping[str, Any], root: str = "") -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
+from cdc_assets_tests.schema_documents import file_column
 from cdc_assets_tests.source import Col, Ddl, Row, RowChange, SchemaNote, Source, Transaction, Value
 
 __all__ = ["TOMLS", "Publication", "Style", "Writer", "publications", "restart_point", "schema_checksum"]
@@ -83,7 +84,7 @@ _SIZES = {"TINYINT": 4, "INT": 11, "BIGINT": 20, "DOUBLE": 22, "TEXT": 65535}
 def _column(col: Col, primary: bool, style: Style) -> dict[str, object]:
     size = 10 if col.type == "INT" and col.unsigned else col.size or _SIZES.get(col.type)
     document: dict[str, object] = {"ColumnId": str(col.id)} if style.ids else {}
-    document |= {"ColumnName": col.name, "ColumnType": col.type + (" UNSIGNED" if col.unsigned else "")}
+    document |= file_column(col.name, col.type + (" UNSIGNED" if col.unsigned else ""))
     if col.default is not None and style.defaults:
         document["ColumnDefault"] = str(col.default)
     if size is not None:

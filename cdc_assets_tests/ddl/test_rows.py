@@ -17,11 +17,11 @@ from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets_tests.memory_lake import MemoryLake
-from cdc_assets_tests.schema_documents import document, write_schema
+from cdc_assets_tests.schema_documents import document, file_column, write_schema
 
-ID = {"ColumnName": "id", "ColumnType": "INT", "ColumnPrecision": "11", "ColumnNullable": "false", "ColumnIsPk": "true"}
-V = {"ColumnName": "v", "ColumnType": "VARCHAR", "ColumnPrecision": "40"}
-W = {"ColumnName": "w", "ColumnType": "INT", "ColumnPrecision": "11"}
+ID = file_column("id", "INT", "11", is_key=True)
+V = file_column("v", "VARCHAR", "40")
+W = file_column("w", "INT", "11")
 CREATE = "CREATE TABLE `t` (`id` INT PRIMARY KEY,`v` VARCHAR(40))"
 
 
@@ -88,7 +88,7 @@ def feed(request: pytest.FixtureRequest, tmp_path: Path) -> Feed:
 
 # --- expression indexes -----------------------------------------------------------------------------------------------
 
-HIDDEN = {"ColumnName": "_V$_e_0", "ColumnType": "VARCHAR", "ColumnPrecision": "40"}
+HIDDEN = file_column("_V$_e_0", "VARCHAR", "40")
 RENAMED = {**HIDDEN, "ColumnName": "_V$_renamed_0"}
 
 
@@ -168,7 +168,7 @@ def test_create_like_and_exchange_find_the_other_table_in_any_letter_case(tmp_pa
 
 def test_a_name_that_files_spell_in_two_ways_is_one_table(tmp_path: Path) -> None:
     feed = Feed(tmp_path, keys={"S.Orders": ("id",)})
-    bare = {"ColumnName": "id", "ColumnType": "INT", "ColumnPrecision": "11"}
+    bare = file_column("id", "INT", "11")
     feed.ddl(2, "CREATE TABLE `Orders` (`id` INT,`v` VARCHAR(40))", 3, (bare, V), "orders")
     feed.ddl(2, "", 0, (bare, V), "Orders")
     feed.rows(2, ("I", 3, {"id": 1, "v": "A"}), ("I", 4, {"id": 2, "v": "A"}), table="Orders")
@@ -266,13 +266,7 @@ def test_a_dropped_database_keeps_its_tables(tmp_path: Path) -> None:
 
 # --- collations -------------------------------------------------------------------------------------------------------
 
-K = {
-    "ColumnName": "k",
-    "ColumnType": "VARCHAR",
-    "ColumnPrecision": "9",
-    "ColumnNullable": "false",
-    "ColumnIsPk": "true",
-}
+K = file_column("k", "VARCHAR", "9", is_key=True)
 
 
 @pytest.mark.parametrize(
@@ -357,7 +351,7 @@ def test_a_table_whose_name_an_unknown_one_takes_takes_none_of_its_rows(tmp_path
 
 @pytest.mark.parametrize("clause", ["DROP PARTITION `p0`", "TRUNCATE PARTITION `p0`"])
 def test_rows_without_a_date_are_null_in_the_source_when_a_person_says_so(feed: Feed, clause: str) -> None:
-    day = {"ColumnName": "d", "ColumnType": "DATE"}
+    day = file_column("d", "DATE")
     parts = (
         "PARTITION BY RANGE (YEAR(`d`)) (PARTITION `p0` VALUES LESS THAN (2000),PARTITION `p1` VALUES LESS THAN (2020))"
     )

@@ -18,15 +18,10 @@ from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.wording import counted
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets_tests.ddl.test_rows import Feed, states
+from cdc_assets_tests.schema_documents import file_column
 
-K = {
-    "ColumnName": "k",
-    "ColumnType": "VARCHAR",
-    "ColumnPrecision": "9",
-    "ColumnNullable": "false",
-    "ColumnIsPk": "true",
-}
-V = {"ColumnName": "v", "ColumnType": "INT", "ColumnPrecision": "11"}
+K = file_column("k", "VARCHAR", "9", is_key=True)
+V = file_column("v", "INT", "11")
 
 BESIDE: list[tuple[str, int]] = [
     ("I a@3 / I A@5", 1),

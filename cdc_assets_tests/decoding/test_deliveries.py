@@ -17,7 +17,7 @@ from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings, from_flags
 from cdc_assets.sources import KnownFiles
 from cdc_assets_tests.memory_lake import MemoryLake
-from cdc_assets_tests.schema_documents import document
+from cdc_assets_tests.schema_documents import document, file_column
 
 T = TableId("db", "t")
 
@@ -26,7 +26,7 @@ class Feed:
     """A keyless table `t (v INT)` born at 1, and what a reader makes of its files."""
 
     def __init__(self, place: Path) -> None:
-        self.column = {"ColumnName": "v", "ColumnType": "INT", "ColumnPrecision": "11"}
+        self.column = file_column("v", "INT", "11")
         self.place, self.lake, self.ledger = place / "feed", MemoryLake(), Ledger("sqlite://")
         toml = place / "changefeed.toml"
         toml.write_text('[sink]\nprotocol = "csv"\n[sink.csv]\ninclude-commit-ts = true\noutput-old-value = true\n')
@@ -106,7 +106,7 @@ def test_a_known_file_that_is_read_for_that_may_be_gone(feed: Feed) -> None:
 
 
 def test_records_of_a_later_window_that_do_not_fit_stop_only_that_one(feed: Feed) -> None:
-    feed.column = {"ColumnName": "v", "ColumnType": "INT", "ColumnPrecision": "11", "ColumnNullable": "false"}
+    feed.column = file_column("v", "INT", "11", ColumnNullable="false")
     feed.schema("CREATE TABLE `t` (`v` INT NOT NULL)")
     row = b'"I","t","db",%d,false,%s\r\n'
     feed.put(f"db/t/1/CDC{1:020d}.csv", row % (10, b"10") + row % (50, b"\\N") * 3 * MAX_REJECTS)

@@ -31,7 +31,7 @@ from cdc_assets.operations.rebuild import rebuild
 from cdc_assets_tests.kills import Killed, Trap, trapped
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.operations.test_maintenance import EAGER, later_ms
-from cdc_assets_tests.schema_documents import document, write_schema
+from cdc_assets_tests.schema_documents import document, file_column, write_schema
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -474,7 +474,7 @@ def test_a_table_of_all_states_has_the_columns_of_the_moment_by_their_names(shop
     made = [dict(zip(fields, column, strict=True)) for column in columns]
     query = "ALTER TABLE `orders` ADD COLUMN `w` VARCHAR(10)"
     write_schema(shop.bucket, document("shop", "orders", FIRST + 40, Query=query, Type=5, TableColumns=made))
-    made[2] |= {"ColumnName": "z", "ColumnType": "TEXT", "ColumnPrecision": "65535"}
+    made[2] |= file_column("z", "TEXT", "65535")
     made[1] |= {"ColumnType": "BLOB"}
     query = "ALTER TABLE `orders` CHANGE `w` `z` TEXT, MODIFY `v` BLOB"
     write_schema(shop.bucket, document("shop", "orders", FIRST + 45, Query=query, Type=12, TableColumns=made))

@@ -20,11 +20,11 @@ from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
-from cdc_assets_tests.schema_documents import document, write_schema
+from cdc_assets_tests.schema_documents import document, file_column, write_schema
 
 pytestmark = pytest.mark.timeout(900)
 
-_ID = {"ColumnName": "id", "ColumnType": "INT", "ColumnNullable": "false", "ColumnIsPk": "true"}
+_ID = file_column("id", "INT", is_key=True)
 _PARTS = "PARTITION BY RANGE (`id`) (PARTITION `p0` VALUES LESS THAN (10),PARTITION `p1` VALUES LESS THAN (20))"
 _EXCHANGE = "ALTER TABLE `p` EXCHANGE PARTITION `p0` WITH TABLE `x`"
 STATES = {"shop.*": {"kinds": ["scd2"], "mirror": False}}

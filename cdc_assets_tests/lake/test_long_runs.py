@@ -25,7 +25,7 @@ from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings, from_flags
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.memory_lake import MemoryLake
-from cdc_assets_tests.schema_documents import document, write_schema
+from cdc_assets_tests.schema_documents import document, file_column, write_schema
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -41,8 +41,8 @@ class Feed:
         self.directory = directory
         self.window = 0
         columns = [
-            {"ColumnName": "id", "ColumnType": "BIGINT", "ColumnNullable": "false", "ColumnIsPk": "true"},
-            {"ColumnName": "note", "ColumnType": "VARCHAR", "ColumnPrecision": "20"},
+            file_column("id", "BIGINT", is_key=True),
+            file_column("note", "VARCHAR", "20"),
         ]
         query = "CREATE TABLE `orders` (`id` BIGINT PRIMARY KEY, `note` VARCHAR(20))"
         schema = document(NAME.schema, NAME.table, VERSION, Query=query, Type=3, TableColumns=columns)

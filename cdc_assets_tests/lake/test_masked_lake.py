@@ -19,7 +19,7 @@ from cdc_assets_tests.canaries import contents, leaks
 from cdc_assets_tests.command_line import ROOT, Commands, Said
 from cdc_assets_tests.kills import Killed, Trap, trapped
 from cdc_assets_tests.little_feed import FIRST
-from cdc_assets_tests.schema_documents import document, write_schema
+from cdc_assets_tests.schema_documents import document, file_column, write_schema
 
 pytestmark = [
     pytest.mark.timeout(900),
@@ -58,12 +58,11 @@ class Canaries:
     def schema(self, table: str, at: int, query: str, kind: int, **more: tuple[str, str, str]) -> None:
         """Write the schema file of a DDL; `more` are columns beside the common ones: type, precision and default."""
         columns = [
-            {"ColumnName": name, "ColumnType": of, "ColumnPrecision": size, "ColumnIsPk": str(name == "id").lower(),
-             "ColumnNullable": str(name != "id").lower()}
+            file_column(name, of, size, ColumnIsPk=str(name == "id").lower(), ColumnNullable=str(name != "id").lower())
             for name, (of, size) in COLUMNS.items()
         ]  # fmt: skip
         for name, (of, size, default) in more.items():
-            columns.append({"ColumnName": name, "ColumnType": of, "ColumnPrecision": size, "ColumnDefault": default})
+            columns.append(file_column(name, of, size, ColumnDefault=default))
             self.tokens.add(default.encode())
         write_schema(self.bucket, document("shop", table, at, Query=query, Type=kind, TableColumns=columns))
 

@@ -53,7 +53,7 @@ from cdc_assets_tests.kills import Killed
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryForgetting, MemoryLake
 from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
-from cdc_assets_tests.schema_documents import document, write_schema
+from cdc_assets_tests.schema_documents import document, file_column, write_schema
 from cdc_assets_tests.topic_feed import TopicFeed, settings_of
 from cdc_assets_tests.topics import topics
 
@@ -224,7 +224,7 @@ def test_tables_of_one_name_with_different_keys_forget_rows_by_their_identities(
     former = Life(TableId("shop", "t"), FIRST)
     shop.feed.ddl("shop.t", FIRST + 20, "DROP TABLE `t`", 4, columns=False)
     query = "CREATE TABLE `t` (`a` INT, `b` INT, PRIMARY KEY (`a`, `b`))"
-    columns = [{"ColumnName": name, "ColumnType": "INT", "ColumnIsPk": "true"} for name in ("a", "b")]
+    columns = [file_column(name, "INT", ColumnIsPk="true") for name in ("a", "b")]
     write_schema(shop.feed.bucket, document("shop", "t", FIRST + 30, Query=query, Type=3, TableColumns=columns))
     shop.feed.publish(FIRST + 31)
     shop.pipeline().apply("run")
@@ -582,7 +582,7 @@ def test_a_record_from_before_a_ddl_on_its_key_is_known_by_the_key_of_then(tmp_p
     shop = Shop(tmp_path, quarantine=True)
     shop.apply(FIRST + 9, ("I", FIRST + 2, 1, "x" * 50), ("I", FIRST + 3, 2, "1" * 50), ("I", FIRST + 4, 3, "c"))
     name, clause = ("k", "RENAME COLUMN `id` TO `k`") if renamed else ("id", "MODIFY COLUMN `id` BIGINT")
-    key = {"ColumnName": name, "ColumnType": "INT" if renamed else "BIGINT"}
+    key = file_column(name, "INT" if renamed else "BIGINT")
     shop.feed.ddl("shop.t", FIRST + 20, f"ALTER TABLE `t` {clause}", 12, key=key)
     shop.feed.publish(FIRST + 29)
     shop.pipeline().apply("run")

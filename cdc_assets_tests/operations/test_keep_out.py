@@ -40,7 +40,7 @@ from cdc_assets_tests.keyed_feed import VALUES, Mended
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryForgetting, MemoryLake
 from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
-from cdc_assets_tests.schema_documents import document, write_schema
+from cdc_assets_tests.schema_documents import document, file_column, write_schema
 
 Row = tuple[str, int, int | str, str]
 
@@ -432,9 +432,8 @@ def test_a_key_of_another_type_holds_until_it_is_forgotten_by_that(shop: Shop) -
 
 
 def with_text_key(feed: LittleFeed, name: str, at: int, query: str, kind: int) -> None:
-    key = {"ColumnName": "id", "ColumnType": "VARCHAR", "ColumnPrecision": "20", "ColumnNullable": "false",
-           "ColumnIsPk": "true"}  # fmt: skip
-    columns = [key, {"ColumnName": "v", "ColumnType": "VARCHAR", "ColumnPrecision": "40"}]
+    key = file_column("id", "VARCHAR", "20", is_key=True)
+    columns = [key, file_column("v", "VARCHAR", "40")]
     write_schema(feed.bucket, document("shop", name, at, Query=query, Type=kind, TableColumns=columns))
 
 

@@ -31,18 +31,12 @@ from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.operations.test_purge import Dropped
 from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
-from cdc_assets_tests.schema_documents import document, write_schema
+from cdc_assets_tests.schema_documents import document, file_column, write_schema
 
 ORDERS = TableId("shop", "orders")
 COLUMNS = [
-    {
-        "ColumnName": "id",
-        "ColumnType": "BIGINT",
-        "ColumnPrecision": "20",
-        "ColumnNullable": "false",
-        "ColumnIsPk": "true",
-    },
-    {"ColumnName": "n", "ColumnType": "INT", "ColumnPrecision": "11"},
+    file_column("id", "BIGINT", "20", is_key=True),
+    file_column("n", "INT", "11"),
 ]
 CREATE = "CREATE TABLE `orders` (`id` BIGINT PRIMARY KEY,`n` INT)"
 TOML = '[sink]\nterminator = "\\n"\n[sink.cloud-storage-config]\n[sink.csv]\ninclude-commit-ts = true\n'
@@ -127,7 +121,7 @@ def test_without_the_setting_nothing_of_the_window_is_written(bucket: Bucket) ->
 
 
 def test_a_record_that_fails_a_check_is_kept_with_its_bytes(bucket: Bucket) -> None:
-    columns = [COLUMNS[0], {"ColumnName": "n", "ColumnType": "TINYINT", "ColumnPrecision": "4"}]
+    columns = [COLUMNS[0], file_column("n", "TINYINT", "4")]
     bucket.schema(100, CREATE, 3, columns, table="tiny")
     bucket.data(100, 1, row("I", 110, 1, 5, "tiny"), row("I", 111, 2, 128, "tiny"), table="tiny")
     bucket.apply(200)
@@ -220,7 +214,7 @@ def test_a_record_whose_key_was_not_readable_is_replayed_too(bucket: Bucket) -> 
 
 def test_a_replay_goes_over_columns_that_were_added_since(bucket: Bucket) -> None:
     bucket.data(100, 1, row("I", 110, 1, "x"), row("I", 111, 2, "x"))
-    wider = [*COLUMNS, {"ColumnName": "c", "ColumnType": "INT", "ColumnPrecision": "11", "ColumnDefault": "3"}]
+    wider = [*COLUMNS, file_column("c", "INT", "11", ColumnDefault="3")]
     bucket.schema(150, "ALTER TABLE `orders` ADD COLUMN `c` INT DEFAULT 3", 5, wider)
     bucket.data(150, 1, row("U", 160, 2, "6,8"))
     bucket.apply(200)
@@ -256,7 +250,7 @@ def test_a_replay_refuses_when_files_are_gone_and_names_them(bucket: Bucket) -> 
 
 def test_a_table_without_key_gets_what_the_record_adds(bucket: Bucket) -> None:
     bucket.extra = OLD_VALUES
-    columns = [{"ColumnName": "id", "ColumnType": "BIGINT"}, COLUMNS[1]]
+    columns = [file_column("id", "BIGINT"), COLUMNS[1]]
     bucket.schema(100, "CREATE TABLE `orders` (`id` BIGINT,`n` INT)", 3, columns)
     for stale in (bucket.path / "shop/orders/meta").iterdir():
         if '"ColumnIsPk"' in stale.read_text():
@@ -277,7 +271,7 @@ def test_a_table_without_key_gets_what_the_record_adds(bucket: Bucket) -> None:
 @pytest.mark.parametrize("checkpoints", [(200,), (112, 200), (111, 115, 200)], ids=str)
 def test_a_row_without_key_that_was_kept_aside_leaves_aside_too(bucket: Bucket, checkpoints: tuple[int, ...]) -> None:
     bucket.extra = OLD_VALUES
-    columns = [{"ColumnName": "id", "ColumnType": "BIGINT"}, {"ColumnName": "n", "ColumnType": "TINYINT"}]
+    columns = [file_column("id", "BIGINT"), file_column("n", "TINYINT")]
     for stale in (bucket.path / "shop/orders/meta").iterdir():
         stale.unlink()
     bucket.schema(100, "CREATE TABLE `orders` (`id` BIGINT,`n` TINYINT)", 3, columns)
@@ -340,8 +334,8 @@ def test_the_lake_keeps_lists_and_replays_records(tmp_path: Path, lake: Lake, op
     assert lake.applied()[done.life].progress.tso == 300
 
 
-KEYLESS = [{"ColumnName": "id", "ColumnType": "BIGINT"}, COLUMNS[1]]
-WIDER = [*KEYLESS, {"ColumnName": "m", "ColumnType": "INT", "ColumnPrecision": "11"}]
+KEYLESS = [file_column("id", "BIGINT"), COLUMNS[1]]
+WIDER = [*KEYLESS, file_column("m", "INT", "11")]
 
 
 def keyless_row(ts: int, n: object, more: str = "") -> str:

@@ -30,7 +30,7 @@ from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.memory_lake import MemoryLake
-from cdc_assets_tests.schema_documents import document, write_schema
+from cdc_assets_tests.schema_documents import document, file_column, write_schema
 
 ORDERS = TableId("shop", "orders")
 LIFE = Life(ORDERS, 100)
@@ -42,7 +42,7 @@ Columns = list[dict[str, str]]
 
 def columns(*names: str) -> Columns:
     """`id` is the key, the others are INT."""
-    others: Columns = [{"ColumnName": name, "ColumnType": "INT", "ColumnPrecision": "11"} for name in names]
+    others: Columns = [file_column(name, "INT", "11") for name in names]
     return [{"ColumnName": "id", **KEY}, *others]
 
 
@@ -169,7 +169,7 @@ def test_a_ddl_that_a_row_refuses_is_released_by_the_ways_that_are_named(
     feed: Feed, way: str, rows: list[tuple[int, int | None]]
 ) -> None:
     """As of a row that was written while TiDB converted the column: the DDL and the row are both right."""
-    texts = [columns("n")[0], {"ColumnName": "n", "ColumnType": "VARCHAR", "ColumnPrecision": "9"}]
+    texts = [columns("n")[0], file_column("n", "VARCHAR", "9")]
     feed.schema(200, "ALTER TABLE `orders` MODIFY COLUMN `n` VARCHAR(9)", 12, texts)
     feed.data(200, 1, row("U", 210, 2, '"x7"'))
     assert feed.apply(250).complete

@@ -15,16 +15,10 @@ from cdc_assets.pipeline.outcome import Outcome, TableOutcome
 from cdc_assets.settings.config import load
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
-from cdc_assets_tests.schema_documents import document, write_schema
+from cdc_assets_tests.schema_documents import document, file_column, write_schema
 
 BUCKETS = {"shop.orders": ["bucket(4, id)"]}
-_ID = {
-    "ColumnName": "id",
-    "ColumnType": "INT",
-    "ColumnPrecision": "11",
-    "ColumnNullable": "false",
-    "ColumnIsPk": "true",
-}
+_ID = file_column("id", "INT", "11", is_key=True)
 
 
 @pytest.fixture
@@ -190,7 +184,7 @@ def test_a_column_that_is_called_as_partitions_by_an_older_name_holds_the_table(
         (30, "ALTER TABLE `orders` RENAME COLUMN `id` TO `number`", ["number"]),
         (31, f"ALTER TABLE `orders` ADD COLUMN `{new}` INT", ["number", new]),
     ):
-        columns = [{**_ID, **number}, *({"ColumnName": name, "ColumnType": "INT"} for name in names[1:])]
+        columns = [{**_ID, **number}, *(file_column(name, "INT") for name in names[1:])]
         write_schema(table, document("shop", "orders", FIRST + at, Query=query, Type=5, TableColumns=columns))
     feed.publish(FIRST + 40)
     given = {"partition_by": {"shop.orders": [transform.format("number")]}}

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import note
 from hypothesis import strategies as st
 
 from cdc_assets.decoding import PLACE
@@ -50,7 +50,7 @@ from cdc_assets_tests.canaries import distinctive, found_in, leaks, tokens_of
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.connector_topics import Recording, recordings
 from cdc_assets_tests.folding import fold_differences
-from cdc_assets_tests.generated import CHECKS, PICKS, STEPS, STYLES, Feed
+from cdc_assets_tests.generated import PICKS, STEPS, STYLES, Feed, each_case, how_many
 from cdc_assets_tests.histories import history
 from cdc_assets_tests.joined_feed import dump_of, feed_from, joined_settings
 from cdc_assets_tests.kills import Killed, Trap, trapped
@@ -64,11 +64,11 @@ from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
 from cdc_assets_tests.pipeline.test_bad_streams import Sent, line_of
 from cdc_assets_tests.pipeline.test_imported import exchanged
 from cdc_assets_tests.replay import pipeline_of, replay, replayed
-from cdc_assets_tests.schema_documents import document, write_schema
+from cdc_assets_tests.schema_documents import document, file_column, write_schema
 from cdc_assets_tests.states import state_differences, states_of
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 from cdc_assets_tests.topics import Topic, topics
-from cdc_assets_tests.writer import Publication, Style, publications
+from cdc_assets_tests.writer import Publication, publications
 
 SEALED: dict[str, Any] = {"privacy_key": {"env": "MASK_KEY"}}
 HASHED = {"*.*.*": {"hash": {"key": {"env": "MASK_KEY"}}}}
@@ -780,8 +780,9 @@ def compare(made: Callable[..., Any], shows: Sequence[Callable[[Any], None]], tu
     assert rows_by_life(often.lake, held_lives) == rows_by_life(once.lake, held_lives), "rebuilt"
 
 
-def check(steps: list[tuple[str, bytes]], style: Style, raw: bytes, turn: int, tomls: Mapping[str, Path]) -> None:
-    source, made = history(steps, style.old_values), list[Feed]()
+def check(case: Mapping[str, Any], tomls: Mapping[str, Path]) -> None:
+    style = case["style"]
+    source, made = history(case["steps"], style.old_values), list[Feed]()
     note(f"{style}\n{source.script}")
 
     def feed(**more: Any) -> Feed:
@@ -791,7 +792,8 @@ def check(steps: list[tuple[str, bytes]], style: Style, raw: bytes, turn: int, t
     def showing(publication: Publication) -> Callable[[Feed], None]:
         return lambda feed: feed.publish(publication)
 
-    compare(feed, [showing(publication) for publication in publications(source, style, Picks(raw))], turn)
+    shown = publications(source, style, Picks(case["raw"]))
+    compare(feed, [showing(publication) for publication in shown], case["turn"])
     for opened_feed in made:
         opened_feed.close()
 
@@ -799,22 +801,11 @@ def check(steps: list[tuple[str, bytes]], style: Style, raw: bytes, turn: int, t
 CASES = st.fixed_dictionaries({"steps": STEPS, "style": STYLES, "raw": PICKS, "turn": st.integers(0, len(KINDS) - 1)})
 
 
-@settings(CHECKS, max_examples=2, derandomize=True, database=None)
-@given(case=CASES)
+@how_many(2, 1000)
 def test_a_generated_history_is_masked_the_same_however_it_is_cut_killed_and_rebuilt(
-    tomls: Mapping[str, Path], case: dict[str, Any]
+    tomls: Mapping[str, Path], count: int
 ) -> None:
-    check(**case, tomls=tomls)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(0)
-@settings(CHECKS, max_examples=1000)
-@given(case=CASES)
-def test_thousands_of_generated_histories_are_masked_the_same_however_they_are_cut_killed_and_rebuilt(
-    tomls: Mapping[str, Path], case: dict[str, Any]
-) -> None:
-    check(**case, tomls=tomls)
+    each_case(count, lambda case: check(case, tomls), CASES, "masked")
 
 
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=() if n == 2 else pytest.mark.soak) for n in range(100)])
@@ -841,11 +832,11 @@ def test_a_generated_history_in_messages_is_masked_the_same_however_it_is_cut_ki
 
 # --- beside what else tables have -------------------------------------------------------------------------------------
 
-TEXT = {"ColumnName": "w", "ColumnType": "VARCHAR", "ColumnPrecision": "40", "ColumnDefault": "a secret"}
-NUMBER = {"ColumnName": "w", "ColumnType": "INT", "ColumnPrecision": "11", "ColumnDefault": "5"}
+TEXT = file_column("w", "VARCHAR", "40", ColumnDefault="a secret")
+NUMBER = file_column("w", "INT", "11", ColumnDefault="5")
 BARE = [
-    {"ColumnName": "id", "ColumnType": "INT", "ColumnPrecision": "11", "ColumnNullable": "false", "ColumnIsPk": "true"},
-    {"ColumnName": "v", "ColumnType": "VARCHAR", "ColumnPrecision": "40"},
+    file_column("id", "INT", "11", is_key=True),
+    file_column("v", "VARCHAR", "40"),
 ]
 
 

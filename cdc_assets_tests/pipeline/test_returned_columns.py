@@ -14,7 +14,7 @@ from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.returned_columns import PARTED, PLAIN, ReturnedColumns
-from cdc_assets_tests.schema_documents import document, write_schema
+from cdc_assets_tests.schema_documents import document, file_column, write_schema
 
 
 @pytest.mark.parametrize("returned", [{PARTED}, {PLAIN}, {PARTED, PLAIN}], ids=["parted", "plain", "both"])
@@ -44,8 +44,8 @@ def test_an_extract_from_the_feed_has_rows_of_partitions_by_a_column_that_came_b
         assert [(row["_change_type"], row["id"], row["v"]) for row in rows] == expected
 
 
-_TEXT = {"ColumnName": "v", "ColumnType": "VARCHAR", "ColumnPrecision": "40"}
-_ID = {"ColumnName": "id", "ColumnType": "INT", "ColumnNullable": "false", "ColumnIsPk": "true"}
+_TEXT = file_column("v", "VARCHAR", "40")
+_ID = file_column("id", "INT", is_key=True)
 
 
 def _returned(directory: Path, *later: tuple[str, dict[str, str]], at_once: bool = False) -> LittleFeed:
@@ -68,7 +68,7 @@ def _returned(directory: Path, *later: tuple[str, dict[str, str]], at_once: bool
 
 
 _RENAMED = ("RENAME COLUMN `v` TO `w`", {**_TEXT, "ColumnName": "w", "ColumnDefault": "5"})
-_RETYPED = ("MODIFY COLUMN `w` INT DEFAULT 5", {"ColumnName": "w", "ColumnType": "INT", "ColumnDefault": "5"})
+_RETYPED = ("MODIFY COLUMN `w` INT DEFAULT 5", file_column("w", "INT", ColumnDefault="5"))
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["two DDLs", "one DDL"])

@@ -17,7 +17,7 @@ from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.returned_columns import PARTED, PLAIN, ReturnedColumns
-from cdc_assets_tests.schema_documents import document, write_schema
+from cdc_assets_tests.schema_documents import document, file_column, write_schema
 
 SECOND = 1000 << 18
 """A second, as a TSO."""
@@ -98,7 +98,7 @@ def test_only_changes_of_tracked_columns_begin_a_state(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rule", [{"track": ["u"]}, {"track_except": ["w"]}], ids=repr)
 def test_a_column_that_was_renamed_is_tracked_under_its_names_of_then(tmp_path: Path, rule: dict[str, Any]) -> None:
     feed, lake = LittleFeed(tmp_path), MemoryLake()
-    id_, v, w = ({"ColumnName": name, "ColumnType": "VARCHAR", "ColumnPrecision": "9"} for name in ("id", "v", "w"))
+    id_, v, w = (file_column(name, "VARCHAR", "9") for name in ("id", "v", "w"))
     statements = [("CREATE TABLE `orders` (`id` VARCHAR(9) PRIMARY KEY,`v` VARCHAR(9),`w` VARCHAR(9))", ("v", "w"))]
     statements += [("ALTER TABLE `orders` RENAME COLUMN `v` TO `u`", ("u", "w"))]
     statements += [("ALTER TABLE `orders` RENAME COLUMN `w` TO `v`", ("u", "v"))]

@@ -31,7 +31,7 @@ from cdc_assets_tests.dump_writer import Writing, write_dump
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
-from cdc_assets_tests.schema_documents import document, write_schema
+from cdc_assets_tests.schema_documents import document, file_column, write_schema
 from cdc_assets_tests.topic_feed import TopicFeed, settings_of
 from cdc_assets_tests.topics import topics
 
@@ -59,13 +59,7 @@ class ZonedFeed(LittleFeed):
         key: bool = True,
     ) -> None:
         schema, _, table = name.partition(".")
-        head = {
-            "ColumnName": "id",
-            "ColumnType": "INT",
-            "ColumnPrecision": "11",
-            "ColumnNullable": "false" if key else "true",
-            "ColumnIsPk": str(key).lower(),
-        }
+        head = file_column("id", "INT", "11", ColumnNullable="false" if key else "true", ColumnIsPk=str(key).lower())
         rest = [{"ColumnName": name, "ColumnType": type_, **TYPES[type_]} for name, type_ in columns]
         words = ["`id` INT NOT NULL PRIMARY KEY" if key else "`id` INT", *(f"`{a}` {_sql(b)}" for a, b in columns)]
         query = query or f"CREATE TABLE `{table}` ({','.join(words)})"
@@ -395,7 +389,7 @@ def test_a_key_of_the_source_that_is_given_too_holds_nothing(site: Site) -> None
 )
 def test_collations_matter_to_keys_of_text(tmp_path: Path, collation: str, state: State) -> None:
     site = Site(tmp_path)
-    column = {"ColumnName": "k", "ColumnType": "VARCHAR", "ColumnPrecision": "40", "ColumnNullable": "false"}
+    column = file_column("k", "VARCHAR", "40", ColumnNullable="false")
     query = f"CREATE TABLE `t` (`k` VARCHAR(40) COLLATE {collation} PRIMARY KEY)"
     columns = [{**column, "ColumnIsPk": "true"}]
     write_schema(site.feed.bucket, document("shop", "t", FIRST, Query=query, Type=3, TableColumns=columns))

@@ -28,6 +28,7 @@ from cdc_assets.sources.storage_sink.options import SinkOptions, sink_options
 from cdc_assets.types.fidelity import column_fidelity
 from cdc_assets_tests.changefeed import written
 from cdc_assets_tests.operations.test_quarantine import COLUMNS, CREATE, Bucket, row
+from cdc_assets_tests.schema_documents import file_column
 
 T = TableId("shop", "orders")
 ID = Column("id", "BIGINT", nullable=False, is_pk=True)
@@ -205,7 +206,7 @@ def test_a_file_that_is_gone_is_left_out_of_the_sample(tmp_path: Path) -> None:
 def test_a_soft_delete_table_is_held_with_the_reason_and_others_are_applied(tmp_path: Path) -> None:
     bucket = Bucket(tmp_path / "feed")
     bucket.schema(100, CREATE, 3, COLUMNS)
-    soft = [*COLUMNS, {"ColumnName": "_tidb_softdelete_time", "ColumnType": "TIMESTAMP"}]
+    soft = [*COLUMNS, file_column("_tidb_softdelete_time", "TIMESTAMP")]
     bucket.schema(100, CREATE, 3, soft, table="soft")
     bucket.data(100, 1, row("I", 110, 1, 5))
     bucket.data(100, 1, row("I", 110, 1, "5,\\N", "soft"), table="soft")
@@ -219,7 +220,7 @@ def test_a_soft_delete_table_is_held_with_the_reason_and_others_are_applied(tmp_
 def test_rows_from_before_a_table_became_soft_deleting_are_applied(tmp_path: Path) -> None:
     bucket = Bucket(tmp_path / "feed")
     bucket.schema(100, CREATE, 3, COLUMNS)
-    soft = [*COLUMNS, {"ColumnName": "_tidb_softdelete_time", "ColumnType": "TIMESTAMP"}]
+    soft = [*COLUMNS, file_column("_tidb_softdelete_time", "TIMESTAMP")]
     bucket.schema(150, "ALTER TABLE `orders` ADD COLUMN `_tidb_softdelete_time` TIMESTAMP(6) NULL", 5, soft)
     bucket.data(100, 1, row("I", 110, 1, 5))
     (table,) = bucket.apply(200).tables
@@ -289,7 +290,7 @@ def test_changed_values_are_counted_per_file_so_that_reading_again_counts_nothin
 def test_the_fidelity_of_each_column_is_kept_with_its_counts(tmp_path: Path) -> None:
     bucket = Bucket(tmp_path / "feed")
     create = "CREATE TABLE `orders` (`id` BIGINT PRIMARY KEY,`d` DATE)"
-    bucket.schema(100, create, 3, [COLUMNS[0], {"ColumnName": "d", "ColumnType": "DATE"}])
+    bucket.schema(100, create, 3, [COLUMNS[0], file_column("d", "DATE")])
     bucket.data(
         100, 1, row("I", 110, 1, '"0000-00-00"'), row("I", 111, 2, '"2024-02-29"'), row("I", 112, 3, '"0000-00-00"')
     )

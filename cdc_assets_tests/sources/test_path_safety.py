@@ -32,7 +32,7 @@ from cdc_assets.sources.storage_sink.paths import (
     parse_schema_path,
 )
 from cdc_assets_tests.memory_lake import MemoryLake
-from cdc_assets_tests.schema_documents import document
+from cdc_assets_tests.schema_documents import document, file_column
 
 if TYPE_CHECKING:
     from cdc_assets.lake import Lake
@@ -76,14 +76,8 @@ def below(path: str) -> str:
 
 def schema_file(table: TableId, version: int, query: str) -> tuple[str, bytes]:
     columns = [
-        {
-            "ColumnName": "id",
-            "ColumnType": "INT",
-            "ColumnPrecision": "11",
-            "ColumnNullable": "false",
-            "ColumnIsPk": "true",
-        },
-        {"ColumnName": table.table or "v", "ColumnType": "VARCHAR", "ColumnPrecision": "64"},
+        file_column("id", "INT", "11", is_key=True),
+        file_column(table.table or "v", "VARCHAR", "64"),
     ]
     content = document(table.schema, table.table, version, Query=query, Type=3, TableColumns=columns)
     data = json.dumps(content, ensure_ascii=False).encode()

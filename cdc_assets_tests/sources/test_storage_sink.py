@@ -39,7 +39,7 @@ from cdc_assets.sources.storage_sink.source import StorageSink
 from cdc_assets_tests.changefeed import open_changefeed
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
-from cdc_assets_tests.schema_documents import V, document, write_schema
+from cdc_assets_tests.schema_documents import V, document, file_column, write_schema
 from cdc_assets_tests.sources.test_storage_paths import NAMES
 
 
@@ -158,7 +158,7 @@ def test_a_wrong_checksum_is_a_warning_only(bucket: Path) -> None:
 def test_two_descriptions_of_one_version_are_named(bucket: Path) -> None:
     paths = [
         write_schema(bucket, document()),
-        write_schema(bucket, document(TableColumns=[{"ColumnName": "other", "ColumnType": "INT"}])),
+        write_schema(bucket, document(TableColumns=[file_column("other", "INT")])),
     ]
     (warning,) = open_feed(bucket).listing().warnings
     assert all(path in warning for path in paths)
