@@ -50,6 +50,8 @@ LAYOUTS = {
         parse_transforms("month(at), truncate(1000, price)"), parse_transforms("id")
     ),
 }
+OFTEN = ("days and buckets", "hours of moments in UTC")
+"""What transforms make of values is asked without Spark (`test_partitions`), and a rebuild writes texts and prices."""
 
 
 def made(lake: Lake, layout: TableLayout, schema: TableSchema = KEYED, name: str = "orders") -> Source:
@@ -58,10 +60,10 @@ def made(lake: Lake, layout: TableLayout, schema: TableSchema = KEYED, name: str
     return source
 
 
-def changes(seed: int, keyed: bool = True) -> list[list[tuple[Any, ...]]]:
-    """Return windows of changes to twelve rows, whose values wander between partitions; some are NULL."""
+def changes(seed: int, keyed: bool = True, count: int = 6) -> list[list[tuple[Any, ...]]]:
+    """Return so many windows of changes to twelve rows, whose values wander between partitions; some are NULL."""
     rng, alive, ts, window_rows = random.Random(seed), dict[int, tuple[Any, ...]](), 101, []
-    for _ in range(6):
+    for _ in range(count):
         rows: list[tuple[Any, ...]] = []
         for _ in range(rng.randrange(4, 10)):
             number = rng.randrange(12)
@@ -110,11 +112,13 @@ def source_rows(windows: Iterable[list[tuple[Any, ...]]], zone: timezone | None 
     return sorted(rows.values(), key=repr)
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in OFTEN else pytest.mark.soak) for name in LAYOUTS]
+)
 def test_a_mirror_in_partitions_has_the_rows_of_its_source_whoever_writes_them(name: str, lake: Lake) -> None:
     layout, in_utc = LAYOUTS[name], "moments" in name
     ours, merged = (made(lake, layout, MOMENTS if in_utc else KEYED, table) for table in ("a", "b"))
-    changed = changes(len(name))
+    changed = changes(len(name), count=4)
     for number, rows in enumerate(changed, 1):
         counts = []
         for source, by_spark in ((ours, False), (merged, True)):
@@ -139,7 +143,7 @@ def test_a_mirror_in_partitions_has_the_rows_of_its_source_whoever_writes_them(n
 
 
 def test_a_table_without_key_in_partitions_has_the_rows_of_its_source(lake: Lake) -> None:
-    source, changed = made(lake, DAYS, KEYLESS), changes(5, keyed=False)
+    source, changed = made(lake, DAYS, KEYLESS), changes(5, keyed=False, count=3)
     for number, rows in enumerate(changed, 1):
         source.apply(rows[-1][1], rows)
         assert source.rows() == source_rows(changed[:number])

@@ -1,4 +1,7 @@
-"""Columns of the source by any name, in every statement by which rows are written."""
+"""Columns of the source by any name, in every statement by which rows are written.
+
+`checked_statements` looks for such names in each statement that any test runs; `make soak` carries some out.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +41,7 @@ def merges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "row_delta_of", lambda *_, **__: None)
 
 
+@pytest.mark.soak
 def test_rows_without_key_leave_whatever_their_columns_are_called(lake: Lake) -> None:
     source = Source(lake, schema=KEYLESS)
     source.apply(200, [("I", 110, *row(1)), ("I", 111, *row(2)), ("I", 112, *row(2)), ("I", 113, *row(3))])
@@ -47,6 +51,7 @@ def test_rows_without_key_leave_whatever_their_columns_are_called(lake: Lake) ->
     assert source.rows() == [row(3), row(4)]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("schema", [KEYED, TableSchema(KEYS, NAMES)], ids=["values", "keys"])
 @pytest.mark.usefixtures("merges")
 def test_rows_with_a_key_change_whatever_their_columns_are_called(lake: Lake, schema: TableSchema) -> None:
@@ -58,6 +63,7 @@ def test_rows_with_a_key_change_whatever_their_columns_are_called(lake: Lake, sc
     assert source.rows() == [(*(11,) * len(first), *row(3))]
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("merges")
 @pytest.mark.parametrize("kind", ["scd2", "log"])
 def test_histories_are_kept_whatever_the_columns_are_called(lake: Lake, kind: str) -> None:
