@@ -22,7 +22,8 @@ from pyspark import cloudpickle
 
 from cdc_assets.decoding.first_images import FIRST_IMAGE
 from cdc_assets.errors import CdcError
-from cdc_assets.formats import COMMIT_TS, SplitReader
+from cdc_assets.formats import SplitReader
+from cdc_assets.formats.decoded import COMMIT_TS
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.staging.tasks import FirstLoad
 from cdc_assets.model.reports import AlikeKeys, StagedWindow

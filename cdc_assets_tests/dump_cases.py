@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cdc_assets.ddl import created
-from cdc_assets.formats import Decoded
+from cdc_assets.formats.decoded import Decoded
 from cdc_assets.io.storage import Opener
 from cdc_assets.model.dumps import Dump, DumpOptions
 from cdc_assets.model.schema import Column, TableId, TableSchema

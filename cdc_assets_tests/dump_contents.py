@@ -10,8 +10,9 @@ from unittest.mock import patch
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, dump_format
+from cdc_assets.features.dumps.formats import dump_format
 from cdc_assets.formats.changes import NULL_OR_TEXT, SIX_DIGITS
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, Decoded
 from cdc_assets.formats.dump import blocks
 from cdc_assets.formats.dump.parquet import NULL_OR_ZERO_DATE
 from cdc_assets.model.dumps import DumpFile, DumpOptions, DumpSplit

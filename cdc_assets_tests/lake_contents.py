@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_assets.formats import COMMIT_TS
+from cdc_assets.formats.decoded import COMMIT_TS
 
 __all__ = ["contents_of", "plain_values", "rows_of"]
 

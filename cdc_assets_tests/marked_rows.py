@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding.deletion_marks import living, marks_stay
 from cdc_assets.decoding.states import END_AT, END_TS
-from cdc_assets.formats import COMMIT_TS
+from cdc_assets.formats.decoded import COMMIT_TS
 from cdc_assets.model.layout import DELETED_AT
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import StepResult

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_assets.features.masks.history import applied
-from cdc_assets.formats import COMMIT_TS
+from cdc_assets.formats.decoded import COMMIT_TS
 from cdc_assets.model.masks import MaskPolicy
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.planning.plan import Plan

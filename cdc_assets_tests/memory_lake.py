@@ -38,7 +38,8 @@ from cdc_assets.decoding.upgrade import default_array, evolve_rows
 from cdc_assets.decoding.window import Window, decode_windows, reduced, rejects_table
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.features.kinds.decoding import kind_of
-from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op, SplitReader, has_patches
+from cdc_assets.formats import SplitReader
+from cdc_assets.formats.decoded import COMMIT_TS, OP, UNCHANGED, Op, has_patches
 from cdc_assets.history.policies import WAYS, ways_out
 from cdc_assets.landing.landing import Executors
 from cdc_assets.model.cuts import Cut, CutRequest, CutTable, TagTable, cut_requests

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding.states import END_AT, END_TS, START_AT, START_TS
-from cdc_assets.formats import COMMIT_TS
+from cdc_assets.formats.decoded import COMMIT_TS
 from cdc_assets.lake.lake_table import parse_lives
 from cdc_assets.model.kinds import ColumnLife
 from cdc_assets.model.progress import Life

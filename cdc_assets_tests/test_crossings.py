@@ -39,7 +39,7 @@ FEATURES = {
         r"^(?!mask$|null_mask|.*with_mask)(.*Mask[A-Z]?.*|masks?_\w+|\w+_masks|masks|masked\w*|\w+_masked|privacy\w*"
         r"|unseal|seal|SealKey|sealed\w*)$",
         r"mask|privacy|sealing",
-        35,
+        29,
     ),
     "cuts": Feature(
         r"LakeCut|[Cc]ut_?[Rr]equest|^Cut[A-Z]|^\w*Cuts$|^cuts$|TagTable|due_cut|finish_cuts|Cuttable",
@@ -54,7 +54,7 @@ FEATURES = {
     "dumps": Feature(
         r"^(?!dumps?$|model_dump)(\w*[Dd]ump\w*|is_import|ChosenImport|Imported\w*|imports_\w+)$",
         r"dump|imports|initial|joined",
-        33,
+        32,
     ),
     "completeness": Feature(
         r"incomplete|complete_by$|said_complete|[Cc]ompleteness|^Gap$|^Lack$|^Filling$|unfilled",

@@ -69,15 +69,15 @@ Dagster loads the run coordinator with its instance, without the definitions: it
 """
 
 PLUGS = {
-    "formats": ("formats/__init__.py",),
+    "formats": ("formats/__init__.py", "formats/protocols.py", "features/dumps/formats.py"),
     "sources": ("sources/__init__.py", "preflight/", "landing/"),
     "features/kinds": (),
 }
 """Rooms of plugs: folders or modules that never import a sibling -> who may name them besides, as a table of plugs."""
 
 SHARED_BY_PLUGS = ("decoding", "lake", "lake_checks", "planning",
-                   "avro_records", "changefeed_toml", "changes", "column_codes", "described", "dialect", "given",
-                   "json_records", "members", "messages",
+                   "avro_records", "changefeed_toml", "changes", "column_codes", "decoded", "described", "dialect",
+                   "given", "json_records", "members", "messages", "protocols", "redaction",
                    "records", "replicated", "servers", "simple_records", "unchanged", "values", "words")  # fmt: skip
 """Modules of a room of plugs that are not plugs: what several of them have in common."""
 

@@ -27,7 +27,7 @@ from cdc_assets.decoding.moved import has_moves, resolve_moved_columns
 from cdc_assets.decoding.own_columns import MOMENTS
 from cdc_assets.decoding.patches import folded
 from cdc_assets.decoding.split import with_key
-from cdc_assets.formats import COMMIT_TS, LINE, OP, POSITION, position_column
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, POSITION, position_column
 from cdc_assets.model.layout import DELETED_AT
 from cdc_assets.model.reports import Report
 from cdc_assets.model.schema_changes import DeleteRows, Rekey, RetypeColumn

@@ -21,8 +21,10 @@ from cdc_assets.decoding.split import with_key
 from cdc_assets.decoding.upgrade import carried
 from cdc_assets.decoding.window import Window, decode_window, reduced, rejected
 from cdc_assets.errors import TableHeld
+from cdc_assets.features.dumps.formats import dump_rows
 from cdc_assets.features.kinds.decoding import kind_of
-from cdc_assets.formats import LINE, SplitReader, dump_rows
+from cdc_assets.formats import SplitReader
+from cdc_assets.formats.decoded import LINE
 from cdc_assets.model.layout import DELETED_AT
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.splits import DataFile

@@ -16,7 +16,8 @@ from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.own_columns import MOMENTS, OwnColumn
 from cdc_assets.decoding.split import Split
 from cdc_assets.features.kinds.decoding import own_columns
-from cdc_assets.formats import INNER_FORMATS, LINE, record_places
+from cdc_assets.formats import INNER_FORMATS, record_places
+from cdc_assets.formats.decoded import LINE
 from cdc_assets.model.layout import DELETED_AT, INGESTED_AT
 
 OPTIONAL = (

@@ -18,7 +18,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import MOVED, OP, UNCHANGED
+from cdc_assets.formats.decoded import MOVED, OP, UNCHANGED
 from cdc_assets.model.schema import TableSchema
 
 BASE = "_cdc_base"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from cdc_assets.formats import COMMIT_TS
+from cdc_assets.formats.decoded import COMMIT_TS
 
 CHANGE_TYPE, COMMIT_TIME = "_change_type", "_cdc_commit_time"
 ABSENT, PARTITIONS = "_cdc_absent", "_cdc_partitions"

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding.moved import BASE, is_moved
 from cdc_assets.errors import TableHeld
-from cdc_assets.formats import MOVED, OP, UNCHANGED, Op
+from cdc_assets.formats.decoded import MOVED, OP, UNCHANGED, Op
 from cdc_assets.model.schema import TableId, TableSchema
 
 _ROW = "_cdc_row"

@@ -31,27 +31,21 @@ import pyarrow.compute as pc
 from cdc_assets.decoding import DELIVERY, FILE
 from cdc_assets.decoding.own_columns import LAST_CHANGE, OwnColumn
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import (
+from cdc_assets.features.dumps.formats import dumped_rows
+from cdc_assets.formats import SplitReader, Wire, commit_stamps, decode_among
+from cdc_assets.formats.decoded import (
     COMMIT_TS,
     LINE,
     MOVED,
-    OF_FORGOTTEN,
     OP,
     POSITION,
     UNCHANGED,
     Content,
     Decoded,
-    SplitReader,
-    Wire,
-    commit_stamps,
-    decode_among,
-    dumped_rows,
-    foreseen,
     position_column,
     shape_of,
-    without_quotes,
-    without_values,
 )
+from cdc_assets.formats.redaction import OF_FORGOTTEN, foreseen, without_quotes, without_values
 from cdc_assets.model.reports import FileStats, KeyRange, Reject, Report
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
@@ -83,7 +77,7 @@ class Split:
     `reject_count` records of the window that do not fit. `stray` is a row that cannot belong where it lies, and
     `refused` what is wrong with all of the file: either fails the window in any case, and no row of the file counts.
     The rows of a `foreign` file are those of another table of its directory, or all in the dump before the feed.
-    `schema` has the columns as `changes` have them; what is not decoded of a `masked` file is shown nowhere.
+    `schema` has the columns as `changes` have them; what is not decoded of a `confidential` file is shown nowhere.
     `excluded` counts the records of forgotten keys that were left out.
     """
 
@@ -100,7 +94,7 @@ class Split:
     stray: Reject | None = None
     refused: Reject | None = None
     foreign: bool = False
-    masked: bool = False
+    confidential: bool = False
     excluded: int = 0
 
     def through(self, stage: Callable[[Split], Split]) -> Split:
@@ -108,7 +102,7 @@ class Split:
         if self.refused is not None or self.foreign:
             return self
         try:
-            with concerning_file(self.file, quoted=not self.masked):
+            with concerning_file(self.file, quoted=not self.confidential):
                 return stage(self)
         except MalformedData as error:
             return self.refusing(error)
@@ -136,7 +130,7 @@ def may_quote(step: ApplyRows) -> bool:
     """Return whether errors may repeat what rows of a step have: none is masked, and none is kept out."""
     siblings = (schema for tables in step.siblings.values() for _, schema in tables)
     own = (schema for _, schema in step.schemas.values())
-    return not step.excluded and not any(schema.masked for schema in (step.schema, *own, *siblings))
+    return not step.excluded and not any(schema.confidential for schema in (step.schema, *own, *siblings))
 
 
 # --- read and decode --------------------------------------------------------------------------------------------------
@@ -201,9 +195,13 @@ def _with_block(split: Split, owner: TableId, block: Decoded) -> Split:
     if owner != split.table:
         return replace(split, decoded=block, foreign=True)
     places = pa.repeat(pa.scalar(split.position, pa.int32()), block.changes.num_rows)
-    masked, schema = split.schema.masked, split.schema.in_lake
+    confidential, schema = split.schema.confidential, split.schema.in_lake
     return replace(
-        split, schema=schema, decoded=block, changes=block.changes.append_column(FILE, places), masked=masked
+        split,
+        schema=schema,
+        decoded=block,
+        changes=block.changes.append_column(FILE, places),
+        confidential=confidential,
     )
 
 
@@ -241,7 +239,7 @@ def without_excluded(step: ApplyRows, split: Split) -> Split:
             changes = changes.filter(pc.invert(excluded_rows(changes, split.schema, known, at)))
     lines = (pc.count_distinct(rows.column(LINE)).as_py() for rows in (split.changes, changes))
     before, after = lines
-    return replace(split, changes=changes, decoded=decoded, rejects=rejects, excluded=before - after, masked=True)
+    return replace(split, changes=changes, decoded=decoded, rejects=rejects, excluded=before - after, confidential=True)
 
 
 def without_reason(split: Split) -> Split:

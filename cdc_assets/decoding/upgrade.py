@@ -21,7 +21,7 @@ from cdc_assets.decoding import DELIVERY
 from cdc_assets.decoding.own_columns import ABSENT
 from cdc_assets.decoding.split import Split, between, in_shape, no_changes
 from cdc_assets.errors import TableHeld
-from cdc_assets.formats import OP, UNCHANGED, Op
+from cdc_assets.formats.decoded import OP, UNCHANGED, Op
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import (
     AddColumn,

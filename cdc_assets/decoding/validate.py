@@ -24,7 +24,8 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding.split import MAX_REJECTS, Split, concerning_file
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import LINE, NOT_SHOWN, OP, position_column
+from cdc_assets.formats.decoded import LINE, OP, position_column
+from cdc_assets.formats.redaction import NOT_SHOWN
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.types.connect_types import CONNECT_TYPES, MAY_BE_NULL, SERVER_TYPES
@@ -259,7 +260,7 @@ def check(
         errors += [(error, frame) for error in broken if error.check == "not_nullable"]
     reasons: dict[int, tuple[str, str]] = {}
     for error, where in errors:
-        _collect(reasons, error, where, by_place, path, quoted=not schema.masked)
+        _collect(reasons, error, where, by_place, path, quoted=not schema.confidential)
     if not reasons:
         return CheckedRows(changes, (), 0)
     return _sorted_out(changes, reasons, path, limit, schema.key)
@@ -374,7 +375,7 @@ def _sound_together(splits: list[Split], leaving_too: bool) -> bool:
     if any(table.schema != tables[0].schema for table in tables):
         return False
     try:
-        with concerning_file(splits[0].file, quoted=not splits[0].masked):
+        with concerning_file(splits[0].file, quoted=not splits[0].confidential):
             together = pa.concat_tables(tables)
             return not check(together, splits[0].schema, "", notes={}, limit=1, leaving_too=leaving_too).total
     except MalformedData:

@@ -43,24 +43,11 @@ from cdc_assets.decoding.split import (
 from cdc_assets.decoding.upgrade import upgraded
 from cdc_assets.decoding.validate import validated
 from cdc_assets.errors import MalformedData, StepFailed
+from cdc_assets.features.dumps.formats import DumpRows, dump_rows
 from cdc_assets.features.kinds.decoding import kind_of
-from cdc_assets.formats import (
-    COMMIT_TS,
-    LINE,
-    OP,
-    POSITION,
-    Decoded,
-    DumpRows,
-    Op,
-    SplitReader,
-    dump_rows,
-    foreseen,
-    position_column,
-    raw_records,
-    record_beginning,
-    record_identity,
-    record_places,
-)
+from cdc_assets.formats import SplitReader, raw_records, record_beginning, record_identity, record_places
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, POSITION, Decoded, Op, position_column
+from cdc_assets.formats.redaction import foreseen
 from cdc_assets.io.sealing import seal
 from cdc_assets.model.layout import DELETED_AT
 from cdc_assets.model.masks import SealKey
@@ -272,13 +259,13 @@ def _window(split: Split, stats: FileStats | None, step: ApplyRows, reader: Spli
         return Window(_NO_ROWS, Report(files=(stats,)))
     if split.file.piece and split.rejects:
         split = _in_whole_file(
-            split, dump_rows(reader), step.sets_aside and (step.seal is not None or not split.masked)
+            split, dump_rows(reader), step.sets_aside and (step.seal is not None or not split.confidential)
         )
     elif split.rejects:
         split = _in_messages(split)
     if split.decoded.tail is not None:  # it is no older than the file's last whole record
         lost = lost_tail(split, replace(split.decoded.tail, commit_ts=stats.max_commit_ts), step, reader)
-        lost = replace(lost, raw=b"") if lost is not None and split.masked else lost
+        lost = replace(lost, raw=b"") if lost is not None and split.confidential else lost
     kept_aside = _with_raw(split, step.seal) if step.sets_aside and split.rejects else ()
     stopping = [reject for reject in (split.stray, lost) if reject is not None]
     shown = (split.stray, *split.rejects[:MAX_REJECTS], lost)
@@ -336,14 +323,14 @@ def _with_raw(split: Split, key: SealKey | None) -> tuple[Reject, ...]:
 
     So are their keys: damage may have moved a value from its column into another.
     """
-    if split.masked and key is None:
+    if split.confidential and key is None:
         return tuple(replace(reject, keys=b"") for reject in split.rejects)
     rejects = split.rejects
     if not split.file.piece:
         wanted = {reject.line for reject in rejects if not reject.raw}
         records = raw_records(split.wire, split.data, wanted) if wanted else {}
         rejects = tuple(r if r.raw else replace(r, raw=records.get(r.line, b"")) for r in rejects)
-    if not split.masked or key is None:
+    if not split.confidential or key is None:
         return rejects
     sealed = [[seal(data, key) if data else b"" for data in (reject.raw, reject.keys)] for reject in rejects]
     return tuple(replace(reject, raw=raw, keys=keys) for reject, (raw, keys) in zip(rejects, sealed, strict=True))

@@ -27,7 +27,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import Decoded, MessageOptions, Op
 from cdc_assets.formats.avro_records import (
     RecordSchema,
     SchemaRecords,
@@ -39,6 +38,7 @@ from cdc_assets.formats.avro_records import (
 )
 from cdc_assets.formats.changes import Cells, Faults, Images, changes_of, row_images, side_by_side
 from cdc_assets.formats.column_codes import shown_schema
+from cdc_assets.formats.decoded import Decoded, Op
 from cdc_assets.formats.json_records import parsed_records
 from cdc_assets.formats.members import allowed_members
 from cdc_assets.formats.messages import (
@@ -55,6 +55,7 @@ from cdc_assets.formats.messages import (
     position_texts,
     unpacked_array,
 )
+from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.formats.records import CellKind, Marks, Path, Records, bits
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.families import BINARY, CHARACTER, INTEGER

@@ -19,8 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import MOVED, NOT_WRITTEN, UNCHANGED, Decoded, MessageOptions, Op, shape_of
+from cdc_assets.formats.decoded import MOVED, NOT_WRITTEN, UNCHANGED, Decoded, Op, shape_of
 from cdc_assets.formats.members import named
+from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.formats.records import CellKind, Path, RecordColumn, Records, bits
 from cdc_assets.formats.words import Marks
 from cdc_assets.model.reports import Reject

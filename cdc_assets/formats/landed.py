@@ -15,8 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import InputError
-from cdc_assets.formats import COMMIT_TS, LINE, NOT_WRITTEN, POSITION, Decoded, MessageOptions, Wire, position_column
+from cdc_assets.formats import Wire
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, NOT_WRITTEN, POSITION, Decoded, position_column
 from cdc_assets.formats.messages import codec_of
+from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.model.landed import LandedSplit
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import TableId, TableSchema

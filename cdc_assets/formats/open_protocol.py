@@ -23,7 +23,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import Decoded, MessageOptions, Op
 from cdc_assets.formats.changes import (
     Cells,
     Faults,
@@ -34,6 +33,7 @@ from cdc_assets.formats.changes import (
     unknown_column,
 )
 from cdc_assets.formats.column_codes import BINARY, TypedColumn, fits, flags_of_mysql, infer, type_name
+from cdc_assets.formats.decoded import Decoded, Op
 from cdc_assets.formats.json_records import NO_VALUE, json_records, json_value, refuse_twice
 from cdc_assets.formats.messages import (
     HANDLE_KEY_ONLY,
@@ -48,6 +48,7 @@ from cdc_assets.formats.messages import (
     unpack,
     unpacked_array,
 )
+from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.formats.records import CellKind, Marks, Records, bits
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.families import FLOATING, INTEGER

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyroaring import BitMap
 
-from cdc_assets.formats import POSITION
+from cdc_assets.formats.decoded import POSITION
 from cdc_assets.lake.commit import CommitTarget, data_file
 from cdc_assets.lake.row_delta import PlannedFile, field_id, hidden_rows, plain_table, planned_files
 from cdc_assets.lake.staging.storage import storage

@@ -11,7 +11,7 @@ from pyspark.sql import functions as sql
 
 from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.own_columns import OF_DDL
-from cdc_assets.formats import COMMIT_TS
+from cdc_assets.formats.decoded import COMMIT_TS
 from cdc_assets.lake.commit import CommitTarget
 from cdc_assets.lake.key_matching import key_equality
 from cdc_assets.lake.spark.session import quoted

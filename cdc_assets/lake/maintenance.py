@@ -20,7 +20,7 @@ from pyiceberg.manifest import DataFileContent, ManifestContent
 from cdc_assets.errors import InputError, TableMoved
 from cdc_assets.features.kinds.lake_checks import history_problem
 from cdc_assets.features.quarantine.lake import Quarantine
-from cdc_assets.formats import POSITION
+from cdc_assets.formats.decoded import POSITION
 from cdc_assets.io.retries import retrying
 from cdc_assets.lake.catalogs.catalog import table_io
 from cdc_assets.lake.chores import Chores, SnapshotFact, TableFacts, chores

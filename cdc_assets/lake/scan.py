@@ -14,7 +14,7 @@ from pyiceberg.table import FileScanTask, StaticTable
 
 from cdc_assets.decoding.deletion_marks import living
 from cdc_assets.errors import InputError, LakeUnavailable
-from cdc_assets.formats import COMMIT_TS
+from cdc_assets.formats.decoded import COMMIT_TS
 from cdc_assets.lake.failures import answering
 from cdc_assets.model.layout import DELETED_AT
 

@@ -17,7 +17,7 @@ from cdc_assets.decoding.states import END_TS, START_TS
 from cdc_assets.errors import BadSettings, TableHeld, TableMoved
 from cdc_assets.features.kinds.decoding import keeps_states
 from cdc_assets.features.kinds.lake import history_writer
-from cdc_assets.formats import COMMIT_TS
+from cdc_assets.formats.decoded import COMMIT_TS
 from cdc_assets.lake import schema, table_renames
 from cdc_assets.lake.commit import (
     DdlStep,

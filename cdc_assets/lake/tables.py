@@ -26,7 +26,8 @@ from cdc_assets.decoding.split import with_key
 from cdc_assets.decoding.states import END_TS, START_TS
 from cdc_assets.errors import TableMoved
 from cdc_assets.features.quarantine.lake import Quarantine
-from cdc_assets.formats import COMMIT_TS, POSITION, SplitReader
+from cdc_assets.formats import SplitReader
+from cdc_assets.formats.decoded import COMMIT_TS, POSITION
 from cdc_assets.lake import table_renames
 from cdc_assets.lake.lake_table import KEYED_SINCE, LakeTable
 from cdc_assets.lake.scan import TableScan

@@ -42,8 +42,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, CdcError, InputError, MalformedData, SetupError, StepFailed
-from cdc_assets.formats import MessageOptions, foreseen
 from cdc_assets.formats.messages import Kind, MessageCodec, SchemaEvent, codec_of, read_claim
+from cdc_assets.formats.protocols import MessageOptions
+from cdc_assets.formats.redaction import foreseen
 from cdc_assets.landing.files import LANDED, PART, codes_of, in_runs, open_deliveries
 from cdc_assets.model.landed import (
     LEFT_OUT,
@@ -195,7 +196,7 @@ def concerning_messages(options: MessageOptions) -> AbstractContextManager[None]
             "with this text."
         )
 
-    return foreseen(meaning, quoted=False) if options.masked else nullcontext()
+    return foreseen(meaning, quoted=False) if options.confidential else nullcontext()
 
 
 def read_range(log: LogReader, landed: Landed, wanted: OffsetRange, noted: Counter[str], take: Take) -> OffsetRange:
@@ -744,7 +745,7 @@ class PartitionReader:
 
     def _concealed(self, event: LandedEvent) -> LandedEvent:
         """Of a feed with masks, say nothing of what stands in a message that cannot be read."""
-        return replace(event, reason=NOT_SHOWN) if self.options.masked else event
+        return replace(event, reason=NOT_SHOWN) if self.options.confidential else event
 
 
 def _unread(row: Mapping[str, Any], reason: str) -> LandedEvent:

@@ -211,14 +211,14 @@ class TableSchema:
         raise KeyError(name)
 
     @property
-    def masked(self) -> bool:
+    def confidential(self) -> bool:
         """Return whether values of a column are masked, or may be in what cannot be decoded."""
         return self.private or any(column.mask is not None for column in self.columns)
 
     @property
     def in_lake(self) -> TableSchema:
         """The columns as the lake has them."""
-        if not self.masked:
+        if not self.confidential:
             return self
         columns = (column.in_lake for column in self.columns)
         return replace(self, columns=tuple(column for column in columns if column is not None), private=True)

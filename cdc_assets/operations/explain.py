@@ -23,10 +23,12 @@ from cdc_assets.decoding.split import with_key
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import Window
 from cdc_assets.errors import BadSettings
+from cdc_assets.features.dumps.formats import dump_rows
 from cdc_assets.features.forgetting.planning import UnknownKeys, by_name, digests_of, forgotten_of
 from cdc_assets.features.verification.operations_repair import REPAIR
 from cdc_assets.features.verification.operations_rows import python_rows, value_text
-from cdc_assets.formats import COMMIT_TS, LINE, OP, POSITION, UNCHANGED, Op, dump_rows, position_column, record_places
+from cdc_assets.formats import record_places
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, POSITION, UNCHANGED, Op, position_column
 from cdc_assets.io.sealing import unseal
 from cdc_assets.model.explanation import RowChange, RowExplanation, SetAside, TableChange
 from cdc_assets.model.forgetting import ForgottenKeys, kept_out

@@ -32,8 +32,8 @@ from cdc_assets.decoding.position_sort import PositionSort
 from cdc_assets.errors import BadSettings, ExtractRefused
 from cdc_assets.features.forgetting.planning import forgotten_of
 from cdc_assets.features.kinds.decoding import own_columns
-from cdc_assets.formats import COMMIT_TS, POSITION, Op
 from cdc_assets.formats.changes import patch_op
+from cdc_assets.formats.decoded import COMMIT_TS, POSITION, Op
 from cdc_assets.io.scratch import scratch
 from cdc_assets.model.forgetting import kept_out
 from cdc_assets.model.kinds import HISTORY_KINDS

@@ -21,7 +21,7 @@ from cdc_assets.report.landings import describe_landing
 from cdc_assets.report.tables import Inspection, TableText, describe_tables
 
 if TYPE_CHECKING:
-    from cdc_assets.formats import Content
+    from cdc_assets.formats.decoded import Content
     from cdc_assets.model.findings import Finding
     from cdc_assets.model.forgetting import ForgottenKeys
     from cdc_assets.model.landed import Landed

@@ -16,7 +16,7 @@ from cdc_assets.decoding import FILE
 from cdc_assets.decoding.own_columns import ABSENT, CHANGE_TYPE, PARTITIONS
 from cdc_assets.errors import ExtractRefused, TableHeld
 from cdc_assets.features.kinds.decoding import mirror_kind
-from cdc_assets.formats import LINE, MOVED, OP, POSITION, UNCHANGED, Op
+from cdc_assets.formats.decoded import LINE, MOVED, OP, POSITION, UNCHANGED, Op
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.table_rows import ALL_LEAVE, LEAVES

@@ -13,7 +13,7 @@ from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.own_columns import ABSENT, CHANGE_TYPE, OF_DDL, PARTITIONS
 from cdc_assets.decoding.upgrade import default_array, evolve_rows
 from cdc_assets.features.kinds.decoding import own_columns
-from cdc_assets.formats import COMMIT_TS, POSITION
+from cdc_assets.formats.decoded import COMMIT_TS, POSITION
 from cdc_assets.model.progress import Life, Progress
 from cdc_assets.model.recipe import Recipe
 from cdc_assets.model.schema import TableSchema

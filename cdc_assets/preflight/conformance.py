@@ -18,16 +18,9 @@ import pyarrow.compute as pc
 
 from cdc_assets.ddl import soft_delete_option
 from cdc_assets.errors import BucketMissing, InputError, MalformedData, StorageUnavailable
-from cdc_assets.formats import (
-    COMMIT_TS,
-    OF_FORGOTTEN,
-    Content,
-    Decoded,
-    Wire,
-    decode_among,
-    way_to_commit_ts,
-    without_quotes,
-)
+from cdc_assets.formats import Wire, decode_among, way_to_commit_ts
+from cdc_assets.formats.decoded import COMMIT_TS, Content, Decoded
+from cdc_assets.formats.redaction import OF_FORGOTTEN, without_quotes
 from cdc_assets.history.policies import Rules
 from cdc_assets.model.features import parts
 from cdc_assets.model.findings import Finding, Severity

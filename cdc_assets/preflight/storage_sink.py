@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow.compute as pc
 
-from cdc_assets.formats import COMMIT_TS, Decoded
+from cdc_assets.formats.decoded import COMMIT_TS, Decoded
 from cdc_assets.model.findings import Finding
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.table_history import History

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from cdc_assets.ddl import CreateTableStatement, Rename, is_statement, statement
-from cdc_assets.formats import Decoded
+from cdc_assets.formats.decoded import Decoded
 from cdc_assets.model.findings import Finding
 from cdc_assets.model.schema_changes import RenameColumn
 from cdc_assets.model.splits import DataFile, Listing

@@ -432,9 +432,9 @@ class ChangefeedSettings(Model):
         """The settings of topics beside the sink URI."""
         archive = (self.archive.uri.get_secret_value(), self.archive.layout) if self.archive is not None else None
         policy = self.policies.get(_PATCH, "")
-        masked = bool(self.privacy)
+        confidential = bool(self.privacy)
         return FeedInputs(
-            archive, self.topics, self.schemas, self.kafka, self.schema_registry, policy, masked, self.quarantine
+            archive, self.topics, self.schemas, self.kafka, self.schema_registry, policy, confidential, self.quarantine
         )
 
     @property

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.formats import Content, Decoded, SplitReader, Wire
+from cdc_assets.formats import SplitReader, Wire
+from cdc_assets.formats.decoded import Content, Decoded
 from cdc_assets.model.dumps import Dump, DumpFile, DumpOptions, DumpSplit, DumpTable, Glance, RowCondition
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import Predicate

@@ -14,7 +14,7 @@ class FeedInputs:
 
     `schemas` is a file of CREATE TABLE statements of tables that are older than the topics. `kafka` are options of the
     broker's client, `schema_registry` those of the registry whose schemas messages name, as they were given.
-    `patch_without_row` is the policy of that name, "" for none. Of a `masked` feed messages are shown nowhere.
+    `patch_without_row` is the policy of that name, "" for none. Of a `confidential` feed messages are shown nowhere.
     With `passes_bad` messages that cannot be read do not stop those after them.
     """
 
@@ -24,7 +24,7 @@ class FeedInputs:
     kafka: Mapping[str, Any] = field(default_factory=dict, repr=False)
     schema_registry: Mapping[str, Any] = field(default_factory=dict, repr=False)
     patch_without_row: str = ""
-    masked: bool = False
+    confidential: bool = False
     passes_bad: bool = False
 
     @property

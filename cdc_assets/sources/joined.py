@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import CdcError, MalformedData
-from cdc_assets.formats import Content, Decoded, SplitReader, Wire
+from cdc_assets.formats import SplitReader, Wire
+from cdc_assets.formats.decoded import Content, Decoded
 from cdc_assets.model.dumps import Dump, DumpTable
 from cdc_assets.model.progress import Base
 from cdc_assets.model.schema import TableId, TableSchema

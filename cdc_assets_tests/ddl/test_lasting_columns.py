@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cdc_assets.ddl.kept_columns import beside_mirror, column_lives, lasting
 from cdc_assets.decoding.split import in_shape
-from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, UNCHANGED
 from cdc_assets.model.kinds import ColumnLife
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import (

@@ -12,7 +12,7 @@ import pytest
 from cdc_assets.decoding import FILE
 from cdc_assets.defs.checks import conformance_result
 from cdc_assets.features.kinds.keyed import decoding as keyed
-from cdc_assets.formats import COMMIT_TS, LINE, OP
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP
 from cdc_assets.model.reports import AlikeKeys
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.wording import counted

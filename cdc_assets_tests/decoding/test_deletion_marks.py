@@ -14,7 +14,7 @@ from cdc_assets.decoding import FILE, keyed_rows
 from cdc_assets.decoding.first_images import noted
 from cdc_assets.decoding.keyed_rows import RecordReplay
 from cdc_assets.decoding.window import Window, reduced
-from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Op
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, UNCHANGED, Op
 from cdc_assets.model.layout import DELETED_AT
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, TableId, TableSchema

@@ -15,7 +15,7 @@ from cdc_assets.decoding.first_images import FIRST_IMAGE, noted, unmade
 from cdc_assets.decoding.states import FIRST
 from cdc_assets.decoding.window import Window, reduced
 from cdc_assets.features.kinds.decoding import kind_of
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Op
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, Op
 from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, TableId, TableSchema

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cdc_assets.decoding import FILE
 from cdc_assets.errors import TableHeld
 from cdc_assets.features.kinds.keyed import decoding as keyed
-from cdc_assets.formats import COMMIT_TS, LINE, MOVED, OP, UNCHANGED, Op
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, MOVED, OP, UNCHANGED, Op
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 from cdc_assets_tests.memory_lake import merged
 

@@ -15,7 +15,7 @@ from cdc_assets.decoding import FILE
 from cdc_assets.decoding.states import END_AT, END_TS, START_AT, START_TS, states
 from cdc_assets.errors import TableHeld
 from cdc_assets.features.kinds.scd2 import decoding as scd2
-from cdc_assets.formats import COMMIT_TS, LINE, MOVED, OP, POSITION, UNCHANGED, Op
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, MOVED, OP, POSITION, UNCHANGED, Op
 from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema

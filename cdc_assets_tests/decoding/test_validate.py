@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cdc_assets.decoding import validate
 from cdc_assets.decoding.validate import RULES, CheckedRows, check
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Op
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, Op
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.types.connect_types import CONNECT_TYPES, SERVER_TYPES
 from cdc_assets.types.mysql_types import TYPES, arrow_type

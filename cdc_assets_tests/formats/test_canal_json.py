@@ -15,9 +15,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import COMMIT_TS, LINE, NOT_WRITTEN, OP, Decoded, Op, extension
+from cdc_assets.formats import extension
 from cdc_assets.formats.canal_json.decode import EXTENSION, REPLACED, TEXT_NULL, commit_stamps, decode, raw_records
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, NOT_WRITTEN, OP, Decoded, Op
 from cdc_assets.formats.members import members
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.mysql_types import arrow_schema

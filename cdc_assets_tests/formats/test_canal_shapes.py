@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from cdc_assets.decoding.window import decode_window
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import LINE, Decoded, Op, json_records
+from cdc_assets.formats import json_records
 from cdc_assets.formats.canal_json import decode as files
 from cdc_assets.formats.canal_json import row_records
 from cdc_assets.formats.canal_json.file_records import file_records
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
+from cdc_assets.formats.decoded import LINE, Decoded, Op
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.planning.plan import plan
 from cdc_assets_tests.cases import Config, cases

@@ -14,11 +14,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cdc_assets.errors import BadSettings, MalformedData
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
 from cdc_assets.formats.changes import NULL_OR_TEXT
 from cdc_assets.formats.csv import decode as csv_format
 from cdc_assets.formats.csv.decode import decode, row_columns
 from cdc_assets.formats.csv.options import CsvOptions
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, Decoded, Op
 from cdc_assets.formats.dialect import count_byte
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.table_filter import hidden_columns

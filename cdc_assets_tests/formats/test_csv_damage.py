@@ -14,9 +14,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cdc_assets.errors import BadSettings, MalformedData
-from cdc_assets.formats import LINE, decode
+from cdc_assets.formats import decode
 from cdc_assets.formats.csv import decode as csv_decode
 from cdc_assets.formats.csv.options import CsvOptions
+from cdc_assets.formats.decoded import LINE
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets_tests.formats.test_csv import EXOTIC, PLAIN, ROW, TWO, read, record, rows
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from cdc_assets.ddl import created
 from cdc_assets.errors import BadSettings, MalformedData
-from cdc_assets.formats import LINE, dump_format
+from cdc_assets.features.dumps.formats import dump_format
 from cdc_assets.formats.changes import NULL_OR_TEXT, SIX_DIGITS
+from cdc_assets.formats.decoded import LINE
 from cdc_assets.model.dumps import DumpOptions, DumpSplit
 from cdc_assets.model.schema import TableSchema
 from cdc_assets_tests.dump_contents import AT, TABLE, assert_reads_back, contents, file_of, read

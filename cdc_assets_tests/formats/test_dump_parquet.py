@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from cdc_assets.ddl import created
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import LINE, dump_format
+from cdc_assets.features.dumps.formats import dump_format
+from cdc_assets.formats.decoded import LINE
 from cdc_assets.formats.dump.parquet import NULL_OR_ZERO_DATE
 from cdc_assets.model.dumps import DumpOptions, DumpSplit
 from cdc_assets.model.schema import TableSchema

@@ -13,7 +13,8 @@ import yaml
 
 from cdc_assets import formats
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import Decoded, decode_among, masked_blocks, shape_of
+from cdc_assets.formats import conceal_blocks, decode_among
+from cdc_assets.formats.decoded import Decoded, shape_of
 from cdc_assets.model.masks import Mask
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -27,12 +28,12 @@ SCHEMA = TableSchema((Column("id", "INT"), Column("a", "VARCHAR", precision=40, 
 DECODES = {"formats/__init__.py", "formats/landed.py"}
 """Who asks a format for rows: the one place that masks them, and the frame that it asks for landed ones."""
 READS_DUMPS = {
-    "formats/__init__.py": "masks them",
+    "features/dumps/formats.py": "masks them",
     "sources/joined.py": "hands them to who masks them",
     "sources/dumpling/splits.py": "the same",
     "sources/dumpling/initial.py": "counts them for a person who inspects a dump alone",
     "sources/mysql_protocol/initial.py": "the same",
-    "features/verification/operations_ranges.py": "masks them by `masked_blocks`",
+    "features/verification/operations_ranges.py": "masks them by `conceal_blocks`",
 }
 """Who reads rows of dumps and of the source itself."""
 
@@ -125,7 +126,7 @@ def test_what_a_dump_raises_behind_its_rows_says_nothing_of_values() -> None:
         yield Leaky().decode(b"", "d.csv", T, SCHEMA, None)
         raise MalformedData("secret", line=9)
 
-    masked_rows = masked_blocks(blocks(), "d.csv", SCHEMA)
+    masked_rows = conceal_blocks(blocks(), "d.csv", SCHEMA)
     assert next(masked_rows).changes.column("a").to_pylist() == ["x"]
     with pytest.raises(MalformedData) as raised:
         next(masked_rows)

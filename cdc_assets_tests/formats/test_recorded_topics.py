@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from cdc_assets.formats import PROTOCOLS
 from cdc_assets.formats.messages import Kind
+from cdc_assets.formats.protocols import PROTOCOLS
 from cdc_assets_tests.cases import differences
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.topics import Topic, topics

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cdc_assets.decoding.window import decode_window
-from cdc_assets.formats import COMMIT_TS, OP
+from cdc_assets.formats.decoded import COMMIT_TS, OP
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.planning.plan import plan
 from cdc_assets_tests.cases import Case, Config, cases

@@ -20,7 +20,7 @@ from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.features.forgetting.lake import LakeForgetting
 from cdc_assets.features.forgetting.operations import forget
 from cdc_assets.features.kinds.lake_checks import history_problem
-from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Op
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, UNCHANGED, Op
 from cdc_assets.lake import Lake, windows
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.swap import Rebuilds

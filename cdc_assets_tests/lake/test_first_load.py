@@ -17,7 +17,7 @@ from cdc_assets.decoding import FILE
 from cdc_assets.decoding.split import split
 from cdc_assets.errors import TableMoved
 from cdc_assets.features.kinds.keyed import decoding as keyed
-from cdc_assets.formats import COMMIT_TS, LINE, OP
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP
 from cdc_assets.lake import Lake
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, RenameColumn

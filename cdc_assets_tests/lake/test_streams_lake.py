@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.formats import COMMIT_TS
+from cdc_assets.formats.decoded import COMMIT_TS
 from cdc_assets.lake.state import LakeState
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import wall_clock_ms

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_assets.formats import COMMIT_TS
+from cdc_assets.formats.decoded import COMMIT_TS
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import wall_clock_ms
 from cdc_assets.operations.rebuild import rebuild

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_assets.errors import ExtractRefused
-from cdc_assets.formats import Op
+from cdc_assets.formats.decoded import Op
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.operations import net_changes
 from cdc_assets.operations.net_changes import Fold, NetChanges

@@ -13,7 +13,7 @@ import pytest
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.states import END_TS
-from cdc_assets.formats import COMMIT_TS, LINE, OP
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, REPAIRED
 from cdc_assets.model.progress import Life, MissingRows

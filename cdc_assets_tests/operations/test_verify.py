@@ -36,8 +36,8 @@ from cdc_assets.features.verification.operations_losses import (
 )
 from cdc_assets.features.verification.operations_ranges import RowRate
 from cdc_assets.features.verification.report import comparison_lines
-from cdc_assets.formats import COMMIT_TS
 from cdc_assets.formats.changes import LOST_FLOAT, NULL_OR_TEXT, SIX_DIGITS
+from cdc_assets.formats.decoded import COMMIT_TS
 from cdc_assets.formats.dump.parquet import NULL_OR_ZERO_DATE
 from cdc_assets.formats.values import DEFAULTED, MAYBE_ZERO_DATE, ROUNDED
 from cdc_assets.formats.values.connect import OUT_OF_RANGE

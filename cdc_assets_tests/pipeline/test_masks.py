@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from cdc_assets.decoding import PLACE
 from cdc_assets.errors import BadSettings, RebuildRefused
-from cdc_assets.formats import COMMIT_TS
+from cdc_assets.formats.decoded import COMMIT_TS
 from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.masks import SealKey

@@ -15,7 +15,7 @@ import pytest
 from cdc_assets.ddl import created
 from cdc_assets.errors import BadSettings
 from cdc_assets.features.quarantine.operations import replay
-from cdc_assets.formats import PROTOCOLS
+from cdc_assets.formats.protocols import PROTOCOLS
 from cdc_assets.lake.label import Label
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Phase, Progress, State

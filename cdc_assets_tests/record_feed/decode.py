@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_assets.formats import COMMIT_TS, LINE, MOVED, OP, UNCHANGED, Decoded, Op
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, MOVED, OP, UNCHANGED, Decoded, Op
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.types.mysql_types import arrow_type, values

@@ -13,7 +13,7 @@ import pytest
 from cdc_assets.ddl import created
 from cdc_assets.decoding.validate import check
 from cdc_assets.errors import BucketMissing, MalformedDump
-from cdc_assets.formats import COMMIT_TS, LINE, OP
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP
 from cdc_assets.model.dumps import Dump, DumpFile, DumpOptions
 from cdc_assets.model.schema import TableId
 from cdc_assets.sources import connect_dump

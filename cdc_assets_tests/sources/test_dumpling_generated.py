@@ -10,7 +10,7 @@ import pytest
 from cdc_assets.ddl import created
 from cdc_assets.decoding.validate import check
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import Decoded
+from cdc_assets.formats.decoded import Decoded
 from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.sources.dumpling.generated import FROM_ZERO_DATE, filled, generators, promised

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cdc_assets.ddl.schema import created
 from cdc_assets.errors import BadSettings, CdcError, MalformedDump, StorageUnavailable
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, Decoded
 from cdc_assets.model.dumps import DumpTable
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.sources import InitialSource, connect_server

@@ -1,6 +1,7 @@
 """Rows from before the feed: dumps, and their import into tables.
 
 history               tables of a dump
+formats               rows of dumps, and which module reads a kind of data file
 planning              plans for tables of a dump
 pipeline              dumps before a feed: checks before their tables are planned
 settings              the tables' rows from before a changefeed

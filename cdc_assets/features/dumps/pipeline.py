@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, MalformedData, Retryable
-from cdc_assets.formats import COMMIT_TS, Wire, decode_among, way_to_commit_ts
+from cdc_assets.formats import Wire, decode_among, way_to_commit_ts
+from cdc_assets.formats.decoded import COMMIT_TS
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.table_history import Held, History

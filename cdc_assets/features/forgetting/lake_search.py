@@ -25,7 +25,7 @@ from pyiceberg.types import DateType, PrimitiveType
 
 from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.keyed_rows import WantedKeys
-from cdc_assets.formats import OP, POSITION
+from cdc_assets.formats.decoded import OP, POSITION
 from cdc_assets.lake.failures import answering
 from cdc_assets.lake.names import parse_identity
 from cdc_assets.lake.row_delta import field_id

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from cdc_assets.decoding.states import END_TS, START_TS
 from cdc_assets.features.kinds.decoding import keeps_states
-from cdc_assets.formats import COMMIT_TS, POSITION
+from cdc_assets.formats.decoded import COMMIT_TS, POSITION
 from cdc_assets.lake.key_matching import key_expression
 from cdc_assets.lake.lake_table import KEYED_SINCE, LakeTable, parse_lives
 from cdc_assets.lake.printed_rows import make_forms

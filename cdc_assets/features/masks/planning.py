@@ -89,7 +89,7 @@ def _with_masks(schema: TableSchema, step: ApplyRows) -> TableSchema:
 
 
 def _changes(changes: tuple[SchemaChange, ...], before: TableSchema, after: TableSchema) -> tuple[SchemaChange, ...]:
-    if not before.masked and not after.masked:
+    if not before.confidential and not after.confidential:
         return changes
     gone = {c.name for c in before.columns if c.in_lake is None}
     absent = {c.name for c in after.columns if c.in_lake is None}

@@ -54,7 +54,7 @@ from cdc_assets.features.verification.operations_rows import (
     SourceChanged,
     borders_of,
 )
-from cdc_assets.formats import NOT_WRITTEN
+from cdc_assets.formats.decoded import NOT_WRITTEN
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, REPAIRED, TableComparison
 from cdc_assets.model.cuts import Cut
 from cdc_assets.model.dumps import Dump, DumpTable, RowCondition

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.features.verification.operations_rows import BlockFacts
-from cdc_assets.formats import masked_blocks
+from cdc_assets.formats import conceal_blocks
 from cdc_assets.model.dumps import DumpFile, DumpSplit, DumpTable, RowCondition
 from cdc_assets.model.recipe import ExcludedKeys
 from cdc_assets.model.schema import Column, TableSchema
@@ -209,7 +209,7 @@ class SourceReader:
     def read(self, piece: DumpSplit) -> Iterator[tuple[pa.Table, BlockFacts]]:
         """Yield the rows of a range; raises MalformedData for one that no lake can have."""
         blocks = self.reader.read(piece, self.table, self.at, self.generators)
-        for decoded in masked_blocks(blocks, str(self.table.id), self.table.schema):
+        for decoded in conceal_blocks(blocks, str(self.table.id), self.table.schema):
             if decoded.rejects:
                 first = decoded.rejects[0]
                 raise MalformedData(

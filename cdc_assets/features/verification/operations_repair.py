@@ -24,7 +24,7 @@ from cdc_assets.errors import TableHeld
 from cdc_assets.features.kinds.decoding import kind_of
 from cdc_assets.features.kinds.planning import rule_of
 from cdc_assets.features.verification.operations_rows import frame_of, row_hashes, rows_of
-from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Op
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, UNCHANGED, Op
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.steps import ApplyRows

@@ -17,12 +17,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import Decoded, MessageOptions
 from cdc_assets.formats.canal_json import decode as files
 from cdc_assets.formats.canal_json.ends import read_damaged, read_ends
 from cdc_assets.formats.canal_json.file_records import KINDS
 from cdc_assets.formats.canal_json.row_records import TYPES, row_records
 from cdc_assets.formats.column_codes import guess, shown_schema
+from cdc_assets.formats.decoded import Decoded
 from cdc_assets.formats.json_records import json_records, json_value
 from cdc_assets.formats.members import members
 from cdc_assets.formats.messages import (
@@ -43,6 +43,7 @@ from cdc_assets.formats.messages import (
     unpacked_array,
     why_refused,
 )
+from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.formats.records import CellKind, Marks, Records, bits
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.families import MEMBERS

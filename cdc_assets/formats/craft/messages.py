@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import Decoded, MessageOptions, Op
 from cdc_assets.formats.changes import LOST_FLOAT, Cells, Faults, Images, Reason, changes_of
 from cdc_assets.formats.column_codes import UNSIGNED, TypedColumn, fits, infer, type_name
 from cdc_assets.formats.craft.frame import (
@@ -35,6 +34,7 @@ from cdc_assets.formats.craft.frame import (
     sums_before,
     sums_of,
 )
+from cdc_assets.formats.decoded import Decoded, Op
 from cdc_assets.formats.messages import (
     Classification,
     Kind,
@@ -46,6 +46,7 @@ from cdc_assets.formats.messages import (
     lines_of,
     parts,
 )
+from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.formats.words import Marks, pieces, signed
 from cdc_assets.model.schema import Column, TableId, TableSchema
 

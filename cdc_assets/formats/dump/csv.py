@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, MalformedData
-from cdc_assets.formats import Decoded, ReadRange
+from cdc_assets.formats import ReadRange
+from cdc_assets.formats.decoded import Decoded
 from cdc_assets.formats.dialect import Dialect, fields
 from cdc_assets.formats.dump.blocks import blocks, head_of, lines_in_front
 from cdc_assets.formats.dump.dialect import DIALECTS, csv_dialect

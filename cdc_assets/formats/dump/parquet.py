@@ -20,8 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import Decoded, ReadRange
+from cdc_assets.formats import ReadRange
 from cdc_assets.formats.changes import ChangeBuilder, Faults, Images
+from cdc_assets.formats.decoded import Decoded
 from cdc_assets.formats.dump.rows import Target, assembled, columns_by_name, take_column
 from cdc_assets.formats.json_records import print_json
 from cdc_assets.model.dumps import DUMP_ZONE, DumpOptions, DumpSplit

@@ -22,7 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import Decoded, ReadRange
+from cdc_assets.formats import ReadRange
+from cdc_assets.formats.decoded import Decoded
 from cdc_assets.formats.dialect import Dialect
 from cdc_assets.formats.dump.blocks import Block, blocks, head_of, lines_in_front, starts_in
 from cdc_assets.formats.dump.dialect import sql_dialect

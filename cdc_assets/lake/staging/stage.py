@@ -37,7 +37,8 @@ from cdc_assets.decoding.split import hash_probe
 from cdc_assets.decoding.window import Window, decode_windows, merge_reports, reduced
 from cdc_assets.errors import LakeUnavailable
 from cdc_assets.features.kinds.decoding import kind_of
-from cdc_assets.formats import COMMIT_TS, LINE, OP, SplitReader, file_expansion
+from cdc_assets.formats import SplitReader, file_expansion
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP
 from cdc_assets.lake.staging.executors import refuse_unshared, run_tasks
 from cdc_assets.lake.staging.storage import make_directory, storage
 from cdc_assets.lake.staging.tasks import (

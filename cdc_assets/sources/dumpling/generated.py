@@ -13,7 +13,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import Decoded
+from cdc_assets.formats.decoded import Decoded
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import Predicate
 from cdc_assets.sources import Generators

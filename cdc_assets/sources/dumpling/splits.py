@@ -8,7 +8,8 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from cdc_assets.formats import Decoded, dump_format
+from cdc_assets.features.dumps.formats import dump_format
+from cdc_assets.formats.decoded import Decoded
 from cdc_assets.model.dumps import DumpFile, DumpOptions, DumpSplit, DumpTable
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources import Generators

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import StorageUnavailable
-from cdc_assets.formats import Decoded
 from cdc_assets.formats.changes import ChangeBuilder, Faults, Images
+from cdc_assets.formats.decoded import Decoded
 from cdc_assets.model.dumps import DumpSplit, DumpTable
 from cdc_assets.model.schema import Column
 from cdc_assets.model.tso import Tso

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.formats import CONNECTOR_MODES, OTHER_NAMES, PROTOCOLS, MessageOptions, MessageProtocol
+from cdc_assets.formats.protocols import CONNECTOR_MODES, OTHER_NAMES, PROTOCOLS, MessageOptions, MessageProtocol
 from cdc_assets.formats.servers import foreign_reason, other_connector
 from cdc_assets.io.storage_uri import display, location, parameters, truth
 from cdc_assets.sources.changefeed_toml import (
@@ -80,7 +80,7 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
         column_selectors=column_selectors(config),
         case_sensitive=truth("case-sensitive", config.get("case-sensitive", False)),
         old_values=_has_old_values(PROTOCOLS[protocol], config, sink_uri),
-        masked=given.masked,
+        confidential=given.confidential,
     )
     raw_changes = table(config, "sink", "kafka-config").get("output-raw-change-event", False)
     dispatchers = _rules(table(config, "sink"))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdc_assets.ddl import DropTableStatement, Rename, Unknown, statement
 from cdc_assets.errors import BadSettings, MetadataMissing
-from cdc_assets.formats import Content
+from cdc_assets.formats.decoded import Content
 from cdc_assets.formats.landed import Fetch, LandedReader, SplitPart
 from cdc_assets.formats.messages import KeysAlone, codec_of
 from cdc_assets.io.storage_uri import parameters, storage

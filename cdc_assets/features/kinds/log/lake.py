@@ -11,7 +11,7 @@ from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.own_columns import ABSENT, CHANGE_TYPE, COMMIT_TIME, OF_DDL, PARTITIONS
 from cdc_assets.errors import TableHeld
 from cdc_assets.features.kinds.decoding import own_columns
-from cdc_assets.formats import COMMIT_TS, POSITION
+from cdc_assets.formats.decoded import COMMIT_TS, POSITION
 from cdc_assets.lake.commit import CommitTarget, DdlStep, MovedRows
 from cdc_assets.lake.key_matching import text_literal
 from cdc_assets.lake.spark.session import quoted

@@ -21,7 +21,7 @@ from cdc_assets.decoding.patches import lost_row
 from cdc_assets.decoding.states import END_AT, END_TS, FIRST, LANDED, START_AT, START_TS, tracked
 from cdc_assets.decoding.upgrade import default_array
 from cdc_assets.errors import TableHeld
-from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op
+from cdc_assets.formats.decoded import COMMIT_TS, OP, UNCHANGED, Op
 from cdc_assets.lake.commit import CommitTarget, DdlStep, MovedRows, overwrite, refuse_undated, sql_condition
 from cdc_assets.lake.key_matching import key_equality, place_of, text_literal
 from cdc_assets.lake.label import Label
