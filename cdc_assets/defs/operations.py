@@ -1,7 +1,5 @@
 """Jobs and schedules of operations: a launch form with the fields of the request, and one op that carries it out."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
