@@ -9,8 +9,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.decoding.deletion_marks import living, marks_stay
 from cdc_assets.decoding.states import END_AT, END_TS
+from cdc_assets.features.columns.decoding import living_rows, marks_stay
 from cdc_assets.formats.decoded import COMMIT_TS
 from cdc_assets.model.layout import DELETED_AT
 from cdc_assets.model.progress import Life
@@ -26,7 +26,7 @@ __all__ = ["MarkingLake", "mark_differences", "marked_rows", "source_rows"]
 
 def source_rows(rows: pa.Table) -> pa.Table:
     """Return the rows of a mirror that the source has, without the mark."""
-    return living(rows).drop_columns([DELETED_AT] * (DELETED_AT in rows.column_names))
+    return living_rows(rows).drop_columns([DELETED_AT] * (DELETED_AT in rows.column_names))
 
 
 def marked_rows(rows: pa.Table) -> pa.Table:

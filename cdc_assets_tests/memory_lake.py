@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from cdc_assets.ddl import Predicate, polars_expr, undated, undated_rows
 from cdc_assets.ddl.kept_columns import column_lives, first_lives
 from cdc_assets.decoding import COUNT, PLACE
-from cdc_assets.decoding.deletion_marks import marks_stay
 from cdc_assets.decoding.first_images import FIRST_IMAGE, unmade
 from cdc_assets.decoding.keyed_rows import (
     RecordLookup,
@@ -29,7 +28,6 @@ from cdc_assets.decoding.keyed_rows import (
     read_replay,
     rows_of_keys,
 )
-from cdc_assets.decoding.lake_columns import OPTIONAL, ingested, mirror_columns, optional_columns
 from cdc_assets.decoding.moved import BASE, has_bases, without_base
 from cdc_assets.decoding.own_columns import OwnColumn
 from cdc_assets.decoding.patches import with_rows
@@ -37,6 +35,13 @@ from cdc_assets.decoding.states import END_AT, END_TS, FIRST, START_AT, START_TS
 from cdc_assets.decoding.upgrade import default_array, evolve_rows
 from cdc_assets.decoding.window import Window, decode_windows, reduced, rejects_table
 from cdc_assets.errors import TableHeld, TableMoved
+from cdc_assets.features.columns.decoding import (
+    OPTIONAL,
+    marks_stay,
+    mirror_columns,
+    optional_columns,
+    with_ingestion_times,
+)
 from cdc_assets.features.kinds.decoding import kind_of
 from cdc_assets.formats import SplitReader
 from cdc_assets.formats.decoded import COMMIT_TS, OP, UNCHANGED, Op, has_patches
@@ -586,7 +591,9 @@ def _apply(rows: pa.Table, changes: pa.Table, step: ApplyRows) -> tuple[pa.Table
     kind, passed, table = kind_of(step), 0, str(step.life)
     changes = kind.finished(changes, step)
     if not step.life.kind and _has_optional(rows, step):
-        changes = _filled(ingested(changes, step.lake_columns, int(time.time())), optional_columns(rows.column_names))
+        changes = _filled(
+            with_ingestion_times(changes, step.lake_columns, int(time.time())), optional_columns(rows.column_names)
+        )
     if kind.NAME == "scd2":
         return states_after(rows, changes, step.schema, table, tracked(step), None if step.files else step.lo)
     if has_patches(changes) and not step.life.kind:

@@ -16,8 +16,6 @@ upgrade       rows from before a DDL that the window's table took ahead
 states        states of rows, which follow from the changes of their keys
 deliveries    which rows of a table without key came twice
 own_columns   columns that a table has beside those of its source
-lake_columns  those of mirrors by settings: place and time of ingestion, mark of a delete
-deletion_marks  what windows leave of rows that are deleted and stay, marked
 keyed_rows    rows of given keys, and of those of quarantined records after a fix
 position_sort  changes in the order of their positions, however many there are
 

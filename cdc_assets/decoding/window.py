@@ -23,10 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding import PLACE
-from cdc_assets.decoding.deletion_marks import reduced_with_marks
 from cdc_assets.decoding.deliveries import Deliveries
 from cdc_assets.decoding.first_images import FIRST_IMAGE, compared, noted, parted
-from cdc_assets.decoding.lake_columns import with_places
 from cdc_assets.decoding.split import (
     MAX_REJECTS,
     Split,
@@ -43,6 +41,7 @@ from cdc_assets.decoding.split import (
 from cdc_assets.decoding.upgrade import upgraded
 from cdc_assets.decoding.validate import validated
 from cdc_assets.errors import MalformedData, StepFailed
+from cdc_assets.features.columns.decoding import reduced_with_marks, with_places
 from cdc_assets.features.dumps.formats import DumpRows, dump_rows
 from cdc_assets.features.kinds.decoding import kind_of
 from cdc_assets.formats import SplitReader, raw_records, record_beginning, record_identity, record_places

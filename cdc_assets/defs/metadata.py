@@ -11,12 +11,13 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_assets.decoding.lake_columns import mirror_columns
 from cdc_assets.decoding.own_columns import OwnColumn
 from cdc_assets.decoding.window import sentence, way_to_fit
 from cdc_assets.defs.names import asset_key, lake_key
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import MalformedData
+from cdc_assets.features.columns.decoding import mirror_columns
+from cdc_assets.features.columns.planning import standing_columns
 from cdc_assets.features.dumps.defs import base_metadata
 from cdc_assets.lake.lake_table import LakeTable
 from cdc_assets.ledger import JournalEntry
@@ -30,7 +31,6 @@ from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso, seconds_between, tso_time
 from cdc_assets.model.window_metrics import WindowMetrics
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.planning.lake_columns import standing_columns
 from cdc_assets.planning.partitions import PartitionKey, life_of, limit_of
 from cdc_assets.planning.plan import Plan
 from cdc_assets.report.tables import column_type, ranges_of

@@ -1,5 +1,6 @@
 """Features: what the project can do beside the way of a row, a folder each. The core reaches them through few seams.
 
+    columns         columns of mirrors by settings: places, times of ingestion, marks of deleted rows
     completeness    which tables lack rows, and what people say of it
     cuts            one state of all tables of a changefeed at one position
     dumps           rows from before a feed, imported into its tables

@@ -23,8 +23,6 @@ row_delta            a small one without Spark: places of its keys, deletion vec
 compaction           small files put together without Spark, by whoever writes the table
 commit               guarded, labelled commits
 layout               partitions, sort orders and properties in Iceberg's words
-lake_columns         columns of mirrors by the setting columns: added, dropped, filled with NULL
-deletion_marks       deleted rows that stay in mirrors, marked by a DDL or left out
 schema               tables created, changed, rewritten; names that no column can have
 swap                 tables built aside and swapped in one commit
 tickets              work that must not run beside other work, as properties of the lake's own namespace (no JVM)

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_assets.decoding import COUNT
+from cdc_assets.features.columns.lake import own_names
 from cdc_assets.lake.commit import CommitTarget
-from cdc_assets.lake.lake_columns import own_names
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.types.printed_values import OF_BOTH, form_of

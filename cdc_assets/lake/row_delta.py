@@ -38,9 +38,9 @@ from pyroaring import BitMap
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.first_images import FIRST_IMAGE, unmade
-from cdc_assets.decoding.lake_columns import mirror_columns
 from cdc_assets.decoding.states import END_AT, END_TS, LANDED, START_AT, START_TS, tracked
 from cdc_assets.errors import LakeUnavailable
+from cdc_assets.features.columns.decoding import mirror_columns
 from cdc_assets.features.kinds.decoding import partition_column
 from cdc_assets.formats.decoded import COMMIT_TS, OP
 from cdc_assets.lake.commit import CommitTarget, RowDelta, data_file

@@ -12,8 +12,8 @@ from pyiceberg.expressions.parser import parse
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
 from pyiceberg.table import FileScanTask, StaticTable
 
-from cdc_assets.decoding.deletion_marks import living
 from cdc_assets.errors import InputError, LakeUnavailable
+from cdc_assets.features.columns.decoding import living_rows
 from cdc_assets.formats.decoded import COMMIT_TS
 from cdc_assets.lake.failures import answering
 from cdc_assets.model.layout import DELETED_AT
@@ -83,7 +83,7 @@ class TableScan:
             deletes = _read_all_delete_files(self._table.io, [piece])
             for batch in reader._record_batches_from_scan_tasks_and_deletes([piece], deletes):
                 rows = pa.Table.from_batches([batch])
-                yield (living(rows) if self._leaves_out else rows).select(list(columns))
+                yield (living_rows(rows) if self._leaves_out else rows).select(list(columns))
 
     def where(
         self, condition: str, columns: Sequence[str] = (), equal: Mapping[str, object] = {}

@@ -25,11 +25,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from cdc_assets.ddl.kept_columns import column_lives, first_lives
-from cdc_assets.decoding.deletion_marks import marks_stay
-from cdc_assets.decoding.lake_columns import mirror_columns
 from cdc_assets.decoding.own_columns import OwnColumn
 from cdc_assets.decoding.upgrade import default_array
 from cdc_assets.errors import TableHeld, TableMoved
+from cdc_assets.features.columns.decoding import marks_stay, mirror_columns
+from cdc_assets.features.columns.lake import living_rows, mark_rows, mark_where, marks_deletes
 from cdc_assets.features.kinds.decoding import own_columns, partition_column
 from cdc_assets.features.kinds.lake import history_writer
 from cdc_assets.lake.commit import (
@@ -41,7 +41,6 @@ from cdc_assets.lake.commit import (
     refuse_undated,
     sql_condition,
 )
-from cdc_assets.lake.deletion_marks import living, mark_where, marked, marks_deletes
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import (
     BEGINS,
@@ -182,7 +181,7 @@ def change(
     all_rows = len(some) < len(gone)
     moved = history_writer(step.life.kind).moved(target, step, rows) if rows is not None else None
     if rows is None and some and not all_rows and not target.empty:
-        refuse_undated(living(_rows(target)), some, step)
+        refuse_undated(living_rows(_rows(target)), some, step)
     if needs_rewrite(step) or _cuts_values(target, step):
         _rewrite(target, step, label, refuse_beside, rows)
         return
@@ -445,11 +444,11 @@ def _rewrite(
     names = rows.columns
     sources = list(_sources(step, names))
     marking = marks_deletes(target.table) and marks_stay(step)
-    rows = rows if marking else living(rows)
+    rows = rows if marking else living_rows(rows)
     for change in step.changes:
         if isinstance(change, DeleteRows) and not step.life.kind:
             gone = "true" if change.predicate is None else sql_condition(target, change.predicate)
-            rows = marked(rows, gone, step.at) if marking else rows.where(f"NOT coalesce({gone}, false)")
+            rows = mark_rows(rows, gone, step.at) if marking else rows.where(f"NOT coalesce({gone}, false)")
     converted = _converted(rows, sources, names, step.life.kind)
     properties = {"location": target.table.location(), "format-version": "3", **_described(target, step)}
     renames = {change.old: change.new for change in step.changes if isinstance(change, RenameColumn)}

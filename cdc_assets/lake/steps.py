@@ -11,10 +11,10 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from cdc_assets.decoding.deletion_marks import marks_stay
-from cdc_assets.decoding.lake_columns import OPTIONAL
 from cdc_assets.decoding.states import END_TS, START_TS
 from cdc_assets.errors import BadSettings, TableHeld, TableMoved
+from cdc_assets.features.columns.decoding import OPTIONAL, marks_stay
+from cdc_assets.features.columns.lake import after_exchange, living_rows, marks_deletes, own_names, with_missing_columns
 from cdc_assets.features.kinds.decoding import keeps_states
 from cdc_assets.features.kinds.lake import history_writer
 from cdc_assets.formats.decoded import COMMIT_TS
@@ -29,9 +29,7 @@ from cdc_assets.lake.commit import (
     refuse_undated,
     sql_condition,
 )
-from cdc_assets.lake.deletion_marks import after_exchange, living, marks_deletes
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.lake_columns import filled, own_names
 from cdc_assets.lake.lake_table import GAP, GONE, NAME, LakeTable, format_base, format_gap, parse_lives, snapshot_below
 from cdc_assets.lake.names import format_name, location
 from cdc_assets.lake.spark.failures import races
@@ -309,7 +307,7 @@ def _mirrored(bench: Workbench, step: DdlStep, table: LakeTable, work: Work) -> 
         return None
     name = work.session.name(table.identifier)
     rows = work.session.spark.read.option("versionAsOf", str(snapshot)).table(name)
-    return living(rows).drop(*(column.name for column in OPTIONAL))
+    return living_rows(rows).drop(*(column.name for column in OPTIONAL))
 
 
 def _states_before(bench: Workbench, step: DdlStep, table: LakeTable, work: Work) -> DataFrame | None:
@@ -348,7 +346,7 @@ def _exchange(bench: Workbench, step: ExchangePartition, work: Work, label: Labe
     else:
         theirs, then = snapshot_below(bench.state.file(other.metadata_location), other, step.at)
         if then.recipe.has_masks(step.masks.get(step.other, {})):
-            rows = living(work.session.spark.read.option("versionAsOf", str(theirs)).table(name))
+            rows = living_rows(work.session.spark.read.option("versionAsOf", str(theirs)).table(name))
         name += f" VERSION AS OF {theirs}"
     if rows is None:
         raise TableHeld(
@@ -357,8 +355,8 @@ def _exchange(bench: Workbench, step: ExchangePartition, work: Work, label: Labe
             table=str(step.life),
         )
     own = work.session.spark.read.table(work.target.name)
-    refuse_undated(living(own) if step.partitioned else rows, [step.predicate], step)
-    rows = filled(work.target, rows).select(
+    refuse_undated(living_rows(own) if step.partitioned else rows, [step.predicate], step)
+    rows = with_missing_columns(work.target, rows).select(
         *map(quoted, (*(column.name for column in step.schema.stored), *own_names(work.target.table)))
     )
     condition = sql_condition(work.target, step.predicate)

@@ -23,6 +23,7 @@ from cdc_assets.decoding.keyed_rows import RecordLookup, RecordReplay, find_keys
 from cdc_assets.decoding.states import FIRST
 from cdc_assets.decoding.window import rejected
 from cdc_assets.errors import CdcError, TableMoved
+from cdc_assets.features.columns.lake import set_lake_columns, with_missing_columns
 from cdc_assets.features.kinds.decoding import kind_of, partition_column
 from cdc_assets.features.kinds.lake import writer_of
 from cdc_assets.features.quarantine.lake import Quarantine
@@ -31,7 +32,6 @@ from cdc_assets.lake.commit import CommitTarget, publish
 from cdc_assets.lake.compaction import EVERY, compact
 from cdc_assets.lake.key_matching import key_equality, place_of
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.lake_columns import filled, settled
 from cdc_assets.lake.lake_table import GAP, MISSING, REPAIR, REPAIRED, REPLAY, landing_of, read_model
 from cdc_assets.lake.layout import set_order
 from cdc_assets.lake.row_delta import row_delta_of
@@ -94,7 +94,7 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> St
                     )
                 if not step.life.kind:
                     _refuse_otherwise_deleted(work, step)
-                    work = dataclasses.replace(work, target=settled(work.target, step.lake_columns))
+                    work = dataclasses.replace(work, target=set_lake_columns(work.target, step.lake_columns))
                 if step.layout is not None and step.layout.sort != work.lake_table.layout.sort:
                     set_order(work.session, work.target.table, step.layout)
                 io = bench.storage(work.lake_table)[1]
@@ -355,4 +355,6 @@ def _filled(step: ApplyRows) -> Mapping[str, str | None]:
 
 def _write(target: CommitTarget, step: ApplyRows, batch: Batch, io: Mapping[str, str]) -> int:
     changes = read_batch(target.session.spark, io, step, batch)
-    return writer_of(step).write(target, changes if step.life.kind else filled(target, changes), step, batch)
+    return writer_of(step).write(
+        target, changes if step.life.kind else with_missing_columns(target, changes), step, batch
+    )

@@ -2,7 +2,6 @@
 
 held_back       holds for what depends on a held table
 inputs          what a plan is made from beside the listing and the applied state
-lake_columns    steps of mirrors with the columns that the settings ask for
 layout          which layout a table gets, and the DDL that a layout does not bear
 partitions      partition keys `schema.table@version`, both ways
 plan            listing + applied state + checkpoint -> ordered steps over all tables

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import column_lives, first_lives
 from cdc_assets.decoding.upgrade import changes_columns_only
+from cdc_assets.features.columns.planning import with_lake_columns
 from cdc_assets.features.dumps import planning as imports
 from cdc_assets.features.kinds.decoding import keeps_states
 from cdc_assets.features.kinds.planning import KindsOfTables, is_aside, tracking, with_kinds
@@ -58,7 +59,6 @@ from cdc_assets.model.table_history import (
 from cdc_assets.model.tso import FOREVER, Tso
 from cdc_assets.planning.held_back import held_back
 from cdc_assets.planning.inputs import Beginnings, FeedFacts, TableRules
-from cdc_assets.planning.lake_columns import with_lake_columns
 from cdc_assets.planning.recipe import Recipes, made_for
 
 

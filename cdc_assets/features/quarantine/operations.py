@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cdc_assets.decoding.keyed_rows import RecordReplay
 from cdc_assets.errors import CdcError, InputError, Retryable, TableHeld
+from cdc_assets.features.columns.planning import standing_columns
 from cdc_assets.features.kinds.decoding import history_kind
 from cdc_assets.features.kinds.planning import rule_of
 from cdc_assets.model.kinds import NOT_ASKED_FOR
@@ -26,7 +27,6 @@ from cdc_assets.model.wording import counted, first_of
 from cdc_assets.operations.named import is_called
 from cdc_assets.pipeline.pipeline import looking_again
 from cdc_assets.pipeline.replay import ReplayRequest, plan_replay
-from cdc_assets.planning.lake_columns import standing_columns
 from cdc_assets.planning.plan import number_sequence
 
 if TYPE_CHECKING:

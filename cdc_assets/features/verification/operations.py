@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from cdc_assets.decoding.lake_columns import OPTIONAL
 from cdc_assets.errors import BadSettings, BucketMissing, CdcError, SetupError
+from cdc_assets.features.columns.decoding import OPTIONAL
 from cdc_assets.features.cuts.pipeline import cuts_of
 from cdc_assets.features.forgetting.planning import UnknownKeys, digests_of, forgotten_of
 from cdc_assets.features.kinds.decoding import own_columns

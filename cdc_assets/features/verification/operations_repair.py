@@ -21,6 +21,7 @@ from cdc_assets.decoding import DELIVERY, FILE, PLACE
 from cdc_assets.decoding.keyed_rows import of_keys
 from cdc_assets.decoding.own_columns import CHANGE_TYPE
 from cdc_assets.errors import TableHeld
+from cdc_assets.features.columns.planning import standing_columns
 from cdc_assets.features.kinds.decoding import kind_of
 from cdc_assets.features.kinds.planning import rule_of
 from cdc_assets.features.verification.operations_rows import frame_of, row_hashes, rows_of
@@ -34,7 +35,6 @@ from cdc_assets.model.wording import counted
 from cdc_assets.operations.table_rows import LEAVES, LakeRows, ScannedLake
 from cdc_assets.pipeline.journal import Journal
 from cdc_assets.pipeline.outcome import deficits_at
-from cdc_assets.planning.lake_columns import standing_columns
 from cdc_assets.types.mysql_types import arrow_type
 
 if TYPE_CHECKING:

@@ -31,11 +31,11 @@ import pyarrow.fs as pafs
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.first_images import together
-from cdc_assets.decoding.lake_columns import optional_columns
 from cdc_assets.decoding.moved import BASE
 from cdc_assets.decoding.split import hash_probe
 from cdc_assets.decoding.window import Window, decode_windows, merge_reports, reduced
 from cdc_assets.errors import LakeUnavailable
+from cdc_assets.features.columns.decoding import optional_columns
 from cdc_assets.features.kinds.decoding import kind_of
 from cdc_assets.formats import SplitReader, file_expansion
 from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP

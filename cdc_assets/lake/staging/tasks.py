@@ -24,13 +24,13 @@ import pyarrow.parquet as pq
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.first_images import FIRST_IMAGE, unmade
-from cdc_assets.decoding.lake_columns import ingested, mirror_columns
 from cdc_assets.decoding.moved import BASE, has_bases, has_moves, without_base
 from cdc_assets.decoding.patches import with_rows
 from cdc_assets.decoding.split import bounds, split
 from cdc_assets.decoding.states import FIRST
 from cdc_assets.decoding.window import Window, reduced, rejects_table
 from cdc_assets.errors import LakeUnavailable
+from cdc_assets.features.columns.decoding import mirror_columns, with_ingestion_times
 from cdc_assets.features.kinds.decoding import kind_of
 from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, UNCHANGED, has_patches
 from cdc_assets.lake.names import format_identity
@@ -207,7 +207,7 @@ def _written(place: StagePlace, changes: pa.Table, report: Report, number: int, 
         report = replace(report, passed_over=report.passed_over + passed)
     changes = kind.finished(changes, place.step) if changes.num_rows else changes
     if place.step.lake_columns:
-        changes = ingested(changes, place.step.lake_columns, begun_at(place.path))
+        changes = with_ingestion_times(changes, place.step.lake_columns, begun_at(place.path))
     entering, leaving = kind.count_directions(changes) if changes.num_rows else (0, 0)
     needing = None
     if FIRST_IMAGE in changes.column_names and changes.num_rows:

@@ -9,11 +9,10 @@ from pyspark.sql import functions as sql
 
 from cdc_assets.decoding.moved import BASE
 from cdc_assets.decoding.patches import lost_row
+from cdc_assets.features.columns.lake import marks_deletes, own_names
 from cdc_assets.formats.decoded import COMMIT_TS, OP, UNCHANGED, Op
 from cdc_assets.lake.commit import CommitTarget, overwrite
-from cdc_assets.lake.deletion_marks import marks_deletes
 from cdc_assets.lake.key_matching import key_equality, key_expression, place_of, text_literal
-from cdc_assets.lake.lake_columns import own_names
 from cdc_assets.lake.spark.session import quoted
 from cdc_assets.lake.staging.stage import Batch
 from cdc_assets.model.layout import DELETED_AT, LIVING

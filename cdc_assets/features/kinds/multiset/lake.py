@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame
 
 from cdc_assets.decoding import COUNT
 from cdc_assets.errors import TableHeld
+from cdc_assets.features.columns.lake import own_names
 from cdc_assets.lake.commit import CommitTarget
-from cdc_assets.lake.lake_columns import own_names
 from cdc_assets.lake.printed_rows import count_rows, find_by_form
 from cdc_assets.lake.spark.session import quoted
 from cdc_assets.lake.staging.stage import Batch

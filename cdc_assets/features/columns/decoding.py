@@ -1,21 +1,24 @@
-"""Deletes that mark rows, for mirrors that keep deleted rows by the setting `deletes`.
+"""Columns that mirrors have by settings: where a row's last change stands in the input, its ingestion, its delete.
 
-A window leaves of each key one change, as for any table with a key:
+mirror_columns         all columns of a table beside those of its source
+with_places            changes -> with their places, before they are reduced
+with_ingestion_times   reduced changes -> with the time of their window, and NULL for what nobody knows
+reduced_with_marks     changes of a window -> one of each key, where deletes mark rows
+marks_stay             whether marked rows can stay in a table through a DDL
+living_rows            the rows that the source has
+
+Where deletes mark rows, a window leaves one change of each key, as for any table with a key:
 
     an image             the row lives: a mark that it had goes
     an image with mark   the row was made or changed in the window, and deleted after that
     a delete             the row of the lake is marked, if it lives; no row is made of it
 
 So the rows do not depend on how windows are cut.
-
-    reduced_with_marks   changes of a window -> such changes
-    marks_stay           whether marked rows can stay in a table through a DDL
-    living               the rows that the source has
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import polars as pl
 import pyarrow as pa
@@ -24,14 +27,67 @@ import pyarrow.compute as pc
 from cdc_assets.decoding import FILE, PLACE
 from cdc_assets.decoding.first_images import FIRST_IMAGE, united
 from cdc_assets.decoding.moved import has_moves, resolve_moved_columns
-from cdc_assets.decoding.own_columns import MOMENTS
+from cdc_assets.decoding.own_columns import MOMENTS, OwnColumn
 from cdc_assets.decoding.patches import folded
-from cdc_assets.decoding.split import with_key
+from cdc_assets.decoding.split import Split, with_key
+from cdc_assets.features.kinds.decoding import own_columns
+from cdc_assets.formats import INNER_FORMATS, record_places
 from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, POSITION, position_column
-from cdc_assets.model.layout import DELETED_AT
+from cdc_assets.model.layout import DELETED_AT, INGESTED_AT
 from cdc_assets.model.reports import Report
 from cdc_assets.model.schema_changes import DeleteRows, Rekey, RetypeColumn
 from cdc_assets.model.steps import ApplyRows, ChangeTable
+
+OPTIONAL = (
+    OwnColumn(
+        PLACE,
+        pa.string(),
+        "place of the row's last change in the input: file and line, or topic, partition and offset",
+    ),
+    OwnColumn(INGESTED_AT, MOMENTS, "when the window of the row's last change was read"),
+    OwnColumn(DELETED_AT, MOMENTS, "when the source deleted the row, NULL for a row that it has"),
+)
+"""The columns in their order, behind all others."""
+
+
+def optional_columns(names: Collection[str], kind: str = "") -> tuple[OwnColumn, ...]:
+    """Return the optional columns among these names; tables of a history kind have none."""
+    return tuple(column for column in OPTIONAL if column.name in names and not kind)
+
+
+def mirror_columns(kind: str, names: Collection[str]) -> tuple[OwnColumn, ...]:
+    """Return the columns that a table of a history kind ("": a mirror) has after those of the source.
+
+    `names` are those of its optional columns, or of all of its columns.
+    """
+    return (*own_columns(kind), *optional_columns(names, kind))
+
+
+def with_places(changes: pa.Table, split: Split, heading: int) -> pa.Table:
+    """Add PLACE; `heading` is how many records of a file stand before the first row that is read of it.
+
+    The lines of a dump's file that is read in parts are those of the part, which its path names.
+    """
+    lines = changes.column(LINE)
+    if split.wire.format in INNER_FORMATS and not split.file.piece:
+        messages = record_places(split.wire, split.data, set(lines.to_pylist()))
+        places = pa.array([messages.get(line) for line in lines.to_pylist()], pa.string())
+    else:
+        lines = pc.add(lines, heading)
+        places = pc.binary_join_element_wise(f"{split.file.path}:", lines.cast(pa.string()), "")
+    return changes.append_column(pa.field(PLACE, pa.string()), places)
+
+
+def with_ingestion_times(changes: pa.Table, names: Collection[str], seconds: int) -> pa.Table:
+    """Return the changes of a window that was read at a time (seconds since 1970) with these optional columns."""
+    for column in optional_columns(names):
+        if column.name == INGESTED_AT:
+            moment = pa.scalar(seconds * 1_000_000, pa.int64()).cast(MOMENTS)
+            changes = changes.append_column(column.name, pa.repeat(moment, changes.num_rows))
+        elif column.name not in changes.column_names:
+            changes = changes.append_column(column.name, pa.nulls(changes.num_rows, column.type))
+    return changes
+
 
 _ROW, _MARK = "_cdc_row", "_cdc_mark"
 
@@ -131,6 +187,6 @@ def marks_stay(step: ChangeTable) -> bool:
     return not (keys or emptied or any(isinstance(change, Rekey) for change in step.changes))
 
 
-def living(rows: pa.Table) -> pa.Table:
+def living_rows(rows: pa.Table) -> pa.Table:
     """Return the rows of a mirror that the source has."""
     return rows.filter(pc.is_null(rows.column(DELETED_AT))) if DELETED_AT in rows.column_names else rows
