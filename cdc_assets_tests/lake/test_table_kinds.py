@@ -26,8 +26,8 @@ def test_a_partition_is_deleted_by_its_condition(lake: Lake) -> None:
     assert lake.applied()[orders.life].progress == Progress(210, Phase.DDL)
 
 
-@pytest.mark.parametrize("crash", [None, 0, 1], ids=["no crash", "after the first table", "after both"])
-def test_exchanging_a_partition_swaps_rows_however_often_it_is_begun(lake: Lake, crash: int | None) -> None:
+@pytest.mark.parametrize("crash", [0, 1], ids=["after the first table", "after both"])
+def test_exchanging_a_partition_swaps_rows_however_often_it_is_begun(lake: Lake, crash: int) -> None:
     parted, plain = Source(lake), Source(lake, TableId("shop", "archive"))
     parted.apply(200, [("I", 110, i, "p") for i in (1, 2, 3)])
     plain.apply(200, [("I", 110, 1, "n")])
@@ -35,7 +35,7 @@ def test_exchanging_a_partition_swaps_rows_however_often_it_is_begun(lake: Lake,
         ExchangePartition(parted.life, plain.life, 300, id_below(3), True, SCHEMA),
         ExchangePartition(plain.life, parted.life, 300, id_below(3), False, SCHEMA),
     ]
-    for step in steps[: 0 if crash is None else crash + 1]:
+    for step in steps[: crash + 1]:
         lake.run(step)
     for step in steps:
         lake.run(step)
