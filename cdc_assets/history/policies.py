@@ -209,6 +209,7 @@ def born(
     timezone: str = "UTC",
 ) -> SchemaEffect:
     """Decide a schema file that begins a table. `reason` says why it is held anyway: its rows are not known."""
+    unknown_rows = reason
     offered: tuple[str, ...] = ("apply", "skip")
     more: tuple[str, ...] = ()
     if not reason and decision.way == "hold":
@@ -216,7 +217,7 @@ def born(
     try:
         schema = ddl.create(file, like, collation, timezone)
     except CdcError as error:
-        schema, reason, more = with_facts(file, None), error.message, ways_of(error)
+        schema, reason, more = with_facts(file, None), unknown_rows or error.message, ways_of(error)
     if reason and decision.way in ("skip", "rebuild") and schema.columns:
         return SchemaEffect(schema if file.by_text else ddl.create(replace(file, query="", type=0), like, collation))
     return SchemaEffect(schema, (), reason, ways_out(file.table, file.version, offered, more) if reason else ())

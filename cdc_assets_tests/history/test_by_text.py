@@ -133,6 +133,15 @@ def test_the_ddl_of_an_unknown_table_means_nothing() -> None:
     assert [file.version for file in history.other_files] == [1, 2]
 
 
+def test_a_table_that_comes_back_without_its_rows_is_held_for_that_and_not_for_its_text() -> None:
+    back = ddl(3, "FLASHBACK TABLE `t` TO `u`", TableId("s", "u"))
+    lives = read_history([ddl(1, "CREATE TABLE t (a INT)"), ddl(2, "TRUNCATE TABLE t"), back]).lives
+    (event,) = lives[Life(back.table, 3)].events
+    assert isinstance(event, Held)
+    assert "are the rows before the TRUNCATE of version 2" in event.reason
+    assert any("SHOW CREATE TABLE" in way for way in event.ways), "nothing else says which columns it has"
+
+
 def test_a_table_begins_with_what_its_first_rows_show() -> None:
     files = [ddl(1, "ALTER TABLE t ADD COLUMN b INT"), whole(2, A, B), ddl(3, "ALTER TABLE t DROP COLUMN a")]
     (table,) = read_history(files).lives.values()
