@@ -264,7 +264,7 @@ class Planner:
         refuse_dumps(listing, wire, applied)
         self.decided = self.lake.decisions() if decided is None else decided
         rules, facts = self.rules(self.decided), self._facts(listing)
-        beginnings = Beginnings(self.request.bases or {}, renames=self.request.renames)
+        beginnings = Beginnings(self.request.bases or {}, renames=self.request.renames, asked_only=self.request.anew)
 
         begins: dict[Life, AppliedState] = {}
 

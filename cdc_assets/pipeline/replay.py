@@ -36,7 +36,7 @@ from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.pipeline import gone_file
 from cdc_assets.pipeline.planner import EmptyLake, Planner, PlanRequest
-from cdc_assets.planning.inputs import FeedFacts
+from cdc_assets.planning.inputs import Beginnings, FeedFacts
 from cdc_assets.planning.plan import Plan, plan
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.types.mysql_types import arrow_type
@@ -95,7 +95,8 @@ def plan_replay(pipeline: Pipeline, request: ReplayRequest) -> Plan:
         rules = pipeline.planner.rules(decided)
         recipes = None if rules.recipes is None else replace(rules.recipes, compared=False)
         facts = FeedFacts(pipeline.settings.source_options.wire.has_positions)
-        return plan(listing, request.begins, replace(rules, recipes=recipes, fuse=request.fuse, waypoints=()), facts)
+        rules = replace(rules, recipes=recipes, fuse=request.fuse, waypoints=())
+        return plan(listing, request.begins, rules, facts, Beginnings(asked_only=True))
     if not request.keep_out:
         decided = decided.without(ForgottenKeys)
     with closing(Ledger("sqlite://")) as nothing_read:

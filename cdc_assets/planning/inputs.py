@@ -74,9 +74,10 @@ class Beginnings:
     `bases` are the new dumps that tables are to be based on, None for one that is to be based on the feed alone.
     Tables in `states` begin where another one of their source stands, as the input from before is gone. `renames` are
     the versions of the RENAMEs at which history tables begin whatever the rules say, None for one that begins with its
-    source table.
+    source table. With `asked_only` no table is made that left its rule before the lake had it.
     """
 
     bases: Mapping[Life, Base | None] = field(default_factory=dict)
     states: Mapping[Life, AppliedState] = field(default_factory=dict)
     renames: Mapping[Life, Tso | None] = field(default_factory=dict)
+    asked_only: bool = False

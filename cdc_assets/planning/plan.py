@@ -181,13 +181,17 @@ def plan(
                 steps = recipes.carried_out(steps, life, feed.lives, stands=life in applied)
             steps = rules.layouts.carried_out(steps, chain.table, applied.get(life))
             steps = with_lake_columns(steps, rules.lake_columns) if rules.lake_columns else steps
+            steps = list(steps)
+            if life in kinds.ends and life not in applied and isinstance(next(iter(steps), None), HoldTable):
+                continue  # nobody asks for it by now, and it could not even be begun
             planned_steps += [
                 replace(step, sets_aside=rules.sets_aside) if isinstance(step, ApplyRows) else step for step in steps
             ]
-    planned_steps += [step for step in kinds.asides if step.life not in behind]
+    due = applied.keys() | {step.life for step in planned_steps}
+    planned_steps += [step for step in kinds.asides if step.life in due and step.life not in behind]
     ended = kinds.ends.keys() - {step.life for step in planned_steps}
     history = replace(history, lives={life: table for life, table in history.lives.items() if life not in ended})
-    idle, ordered = (*kinds.idle, *sorted(ended)), _ordered(planned_steps)
+    idle, ordered = (*kinds.idle, *sorted(ended & applied.keys())), _ordered(planned_steps)
     if any(isinstance(step, (HoldTable, CreateTable)) for step in ordered):
         ordered = held_back(ordered, applied)
     return Plan(tuple(ordered), history, listing.checkpoint, behind, applied, feed, idle, kinds.unmatched)

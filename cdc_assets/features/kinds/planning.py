@@ -19,7 +19,7 @@ from cdc_assets.model.progress import AppliedState, Gap, Life, Phase, Progress
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import HoldTable, RenameTable
 from cdc_assets.model.table_history import Changed, Event, Exchanged, Held, History, Renamed, TableHistory
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.tso import FOREVER, Tso
 from cdc_assets.planning.inputs import Beginnings
 
 
@@ -72,28 +72,36 @@ def with_kinds(
     by_life = {life: rule_of(rules, table.last_name or life.born_as) for life, table in history.lives.items()}
     mirrors = [table for life, table in history.lives.items() if _asks(by_life[life], "")]
     for life, table in history.lives.items():
-        rule, state = by_life[life], applied.get(life)
-        for kind in ("", *HISTORY_KINDS):
-            left = _left(table, rules, kind, applied.get(replace(life, kind=kind)))
-            if left is not None:
-                at, earlier = left
-                twin = beside(table, kind, earlier.suffix(kind)) if kind and earlier is not None else table
-                joined = applied[twin.life].begins
-                lives[twin.life] = _ended(twin if joined is None else _begun_by_rename(twin, joined), at)
-                ends[twin.life] = at
-                of |= {twin.life: earlier} if kind and earlier is not None else {}
-        if rule is None or rule.mirror:
-            lives[life] = _named_late(table, state, stands.get(life, -1), newest)
-            if life in late:
-                lives[life] = begun_late(lives[life], late[life], history.offered.get(life))
+        state = applied.get(life)
         gone = state is not None and state.name is None and table.name is None
-        for kind in rule.kinds if rule is not None else ():
-            assert rule is not None
-            if gone and replace(life, kind=kind) not in applied:
+        for kind in ("", *HISTORY_KINDS):
+            there, stood = applied.get(replace(life, kind=kind)), stands.get(life, -1)
+            rule, end = by_life[life], None
+            if not _asks(rule, kind):
+                left = None if there is None and beginnings.asked_only else _left(table, rules, kind, there, stood)
+                if left is None:
+                    continue
+                rule, end = left
+            if not kind:
+                mirror = table if there is not None and end is not None else _named_late(table, there, stood, newest)
+                if life in late and end is None:
+                    mirror = begun_late(mirror, late[life], history.offered.get(life))
+                lives[life] = mirror if end is None else _ended(mirror, end)
+                ends |= {} if end is None else {life: end}
                 continue
-            there = applied.get(replace(life, kind=kind))
+            assert rule is not None
+            if gone and there is None:
+                continue
+            of[replace(life, kind=kind)] = rule
+            if end is not None:
+                ends[replace(life, kind=kind)] = end
+            if end is not None and there is not None:
+                twin = beside(table, kind, rule.suffix(kind))
+                twin = twin if there.begins is None else _begun_by_rename(twin, there.begins)
+                lives[twin.life] = _ended(twin, end)
+                continue
             own = _on_own_base(table, there)
-            twin = _called_now(beside(own, kind, rule.suffix(kind)), stands.get(life, -1))
+            twin = _called_now(beside(own, kind, rule.suffix(kind)), stood)
             twin = twin if there is not None else _without_former_names(twin, newest)
             joined = _joined(table, rules, twin.life, there, beginnings.renames)
             if joined is not None and (there is not None or late.get(twin.life, -1) < joined):
@@ -101,10 +109,10 @@ def with_kinds(
                 is_cut = twin.life in begins or (state is not None and not state.is_whole)
                 if there is None and (begun := _begun_state(twin, is_cut=is_cut)) is not None:
                     begins[twin.life], late[twin.life] = begun, begun.progress.tso
+            twin = twin if end is None else _ended(twin, end)
             if _is_based_otherwise(own, there):
                 holds.append(_without_history(twin))
             lives[twin.life] = twin
-            of[twin.life] = rule
             holds += _refusals(twin, rule, positions=positions, is_late=twin.life in late)
             if state is not None and there is not None and state.repaired > max(there.repaired, there.since or -1):
                 holds.append(_without_repair(twin, there, state))
@@ -137,24 +145,20 @@ def _asks(rule: HistoryRule | None, kind: str) -> bool:
 
 
 def _left(
-    table: TableHistory, rules: Sequence[HistoryRule], kind: str, state: AppliedState | None
-) -> tuple[Tso, HistoryRule | None] | None:
-    """Return the version of the RENAME by which a table of the lake leaves the rule that asks for it, and that rule.
+    table: TableHistory, rules: Sequence[HistoryRule], kind: str, state: AppliedState | None, stands: Tso
+) -> tuple[HistoryRule | None, Tso] | None:
+    """Return the last rule that asked for a kind of a table, and the version of the RENAME by which the table left it.
 
-    None where the rule of its newest name asks for it, too, or where the table is applied through that RENAME.
+    None where no rule asked for it, or where the lake is past that RENAME: its table of the kind, or, where it has
+    none, the others of the source table, which stand at the DDL `stands`.
     """
-    if state is None or _asks(rule_of(rules, table.last_name or table.life.born_as), kind):
+    rule_by_name = [(rule_of(rules, name), since) for name, since, _ in table.names]
+    asking = [number for number, (rule, _) in enumerate(rule_by_name[:-1]) if _asks(rule, kind)]
+    if not asking:
         return None
-    earlier: HistoryRule | None = None
-    is_asked = False
-    for name, since, until in table.names:
-        if until <= max(state.progress.tso, state.begins or 0):
-            continue
-        rule = rule_of(rules, name)
-        if not _asks(rule, kind):
-            return (since, earlier) if is_asked and state.progress.tso < since else None
-        earlier, is_asked = rule, True
-    return None
+    rule, end = rule_by_name[asking[-1]][0], rule_by_name[asking[-1] + 1][1]
+    seen = stands if state is None else max(state.progress.tso, state.begins or 0)
+    return (rule, end) if seen < end else None
 
 
 def _joined(
@@ -203,8 +207,11 @@ def _asides(
     idle: Iterable[Life],
     ends: Mapping[Life, Tso],
 ) -> Iterator[RenameTable]:
-    """Yield renames of tables to which nothing is applied any more, whose names others have by now or are to have."""
-    wanted, taken = set[TableId](), list[tuple[TableId, Tso, Life]]()
+    """Yield renames of tables to which nothing is applied any more, whose names others have by now or are to have.
+
+    A name that another table gives up before this one ends is free then.
+    """
+    wanted, taken = dict[TableId, Tso](), list[tuple[TableId, Tso, Life]]()
     for life, table in lives.items():
         state = applied.get(life)
         seen = -1 if state is None else state.ddl
@@ -212,17 +219,22 @@ def _asides(
             taken += [(event.name.folded, event.at, life) for event in table.events if event.name and event.at > seen]
             taken += [(state.name.folded, seen, life)] if state is not None and state.name is not None else []
         else:
-            wanted |= {event.name.folded for event in table.events if event.name is not None and event.at > seen}
+            names = [(event.name, event.at) for event in table.events if event.at > seen]
             if state is not None and state.name is not None:
-                wanted |= {state.name.folded}
                 called = table.called_at(seen)
-                wanted |= {called.folded} if called != state.name and is_aside(table, state.name) else set()
+                is_moved = called != state.name and is_aside(table, state.name)
+                names[:0] = [(state.name, seen), *([(called, seen)] if is_moved else [])]
+            for number, (name, _) in enumerate(names):
+                if name is not None:
+                    until = next((at for other, at in names[number:] if other != name and at > seen), FOREVER)
+                    wanted[name.folded] = max(until, wanted.get(name.folded, 0))
     for life in (*idle, *ends):
         at = ends.get(life)
         name = applied[life].name if at is None else lives[life].called_at(at)
         since = applied[life].ddl if at is None else at
         others = {other_name for other_name, position, other in taken if other != life and position >= since}
-        if name is not None and name.folded in wanted | others:
+        is_wanted = name is not None and wanted.get(name.folded, -1) > (-1 if at is None else at)
+        if name is not None and (is_wanted or name.folded in others):
             yield RenameTable(life, since, _aside(name, life), late=at is None)
 
 
