@@ -249,6 +249,11 @@ def _by_table(line: dict[str, Any], text: str) -> Iterator[dict[str, Any]]:
     altered, text = alter_without_rename(text) or ("", text)
     pairs = rename_pairs(text, line["schema"] or "")
     if altered:
+        ((bare, qualified),) = rename_pairs(text, "")
+        if qualified.schema and not bare.schema:  # only the rename finds out of which database the old name is
+            yield {**line, "schema": qualified.schema, "table": qualified.table, "query": text}
+            yield {**line, "schema": qualified.schema, "table": qualified.table, "query": altered}
+            return
         yield {**line, "schema": pairs[0][0].schema, "table": pairs[0][0].table, "query": altered}
     table = TableId(line["schema"] or "", line["table"] or "").folded
     if len(pairs) > 1 or (pairs and table not in (pairs[0][0].folded, pairs[0][1].folded)):

@@ -201,6 +201,33 @@ def of_schema(schema: str, message: tuple[str, dict[str, Any]]) -> tuple[str, di
     return topic.replace("px.d.", f"px.{schema}."), {**value, **named, "source": {**value["source"], "db": schema}}
 
 
+@pytest.mark.parametrize(
+    "text", ["ALTER TABLE a ADD q INT, RENAME e.b", "ALTER TABLE a RENAME TO `e`.`b`, ADD (q INT)"]
+)
+@pytest.mark.parametrize("namesake", [None, "goes on", "is silent"])
+def test_what_a_statement_alters_is_of_the_table_that_it_takes_to_another_database(
+    text: str, namesake: str | None
+) -> None:
+    created = "CREATE TABLE a (n INT PRIMARY KEY, v INT)"
+    after = of_schema("e", row(6, "b", "c", 2, 20))
+    after[1]["after"]["q"] = 4
+    messages = [ddl(1, created, "a", ["a"]), row(3, "a", "c", 1, 10), of_schema("e", ddl(5, text, "a,b", ["b"])), after]
+    if namesake:
+        messages[1:1] = [of_schema("e", ddl(2, created, "a", ["a"]))]
+        messages[3:3] = [of_schema("e", row(4, "a", "c", 7, 70))]
+    messages += [of_schema("e", row(7, "a", "c", 8, 80))] if namesake == "goes on" else []
+    log = MemoryLog([])
+    feed = TopicFeed.of(log, sink_uri="kafka://127.0.0.1:9092/px?protocol=debezium-json", name="c")
+    send(log, messages)
+    held = [str(table.name) for table in feed.apply().tables if table.reason]
+    assert sorted(held) == (["d.a", "e.a", "e.b"] if namesake == "is silent" else [])
+    if namesake != "is silent":
+        assert tables(feed) == {"e.b": [(1, 10), (2, 20)], **({"e.a": [(7, 70), (8, 80)]} if namesake else {})}
+        assert [lake_row["q"] for lake_row in feed.lake.read(TableId("e", "b")).to_pylist()] == [None, 4]
+    if namesake:
+        assert "q" not in feed.lake.read(TableId("e", "a")).column_names
+
+
 @pytest.mark.parametrize(("into", "name"), [("f", "b"), ("e", "c")])
 def test_a_rename_out_of_a_database_that_it_does_not_name_holds_all_tables_of_the_name_until_a_person_says_which(
     into: str, name: str
