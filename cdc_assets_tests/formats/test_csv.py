@@ -277,6 +277,7 @@ def test_another_delimiter_is_named_with_what_was_used() -> None:
     error = refused(ROW.replace(b",", b";"))
     assert "line 1 has 1 field where 8 are expected" in error.message
     assert 'delimiter ","' in error.message
+    assert "[sink.csv]" in error.message
     assert error.where["line"] == 1
 
 
@@ -302,7 +303,9 @@ def test_another_delimiter_is_named_with_what_was_used() -> None:
 def test_bytes_that_contradict_the_options_are_refused_by_a_sentence(
     data: bytes, options: CsvOptions, sentence: str
 ) -> None:
-    assert sentence in refused(data, options).message
+    message = refused(data, options).message
+    assert sentence in message
+    assert "TOML" not in message or "[sink" in message
 
 
 @pytest.mark.parametrize(
@@ -364,7 +367,9 @@ def test_a_columns_name_in_a_header_may_hold_the_delimiter() -> None:
 def test_a_header_that_contradicts_schema_or_options_is_refused(
     data: bytes, options: CsvOptions, sentence: str
 ) -> None:
-    assert sentence in refused(data, options).message
+    message = refused(data, options).message
+    assert sentence in message
+    assert "TOML" not in message or "[sink" in message
 
 
 def test_virtual_columns_are_in_no_row() -> None:

@@ -240,7 +240,8 @@ def _check_quote(file: _CsvFile) -> None:
     expected = f"the quote {quote.decode()}" if quote else "I, U or D without quotes"
     raise file.error(
         f'{file.path} line {file.first} starts with "{_shown(head)}" where {expected} is expected. '
-        f"The file was read with quote {quote.decode()!r}; if the changefeed has another, set it in its TOML.",
+        f"The file was read with quote {quote.decode()!r}; if the changefeed has another, set quote under [sink.csv] of "
+        "the changefeed TOML.",
         file.first,
     )
 
@@ -448,7 +449,7 @@ def _ops(batch: pa.RecordBatch, numbers: pa.Int64Array, file: _CsvFile) -> pa.In
         raise file.error(
             f'{file.path} line {line} has the operation "{_shown(words[0].as_py())}" where I, U or D is expected. '
             f'The file was read with delimiter "{file.options.delimiter}" and quote {file.options.quote!r}. '
-            "If the changefeed uses others, add them to its changefeed TOML.",
+            "If the changefeed uses others, set them under [sink.csv] of the changefeed TOML.",
             line,
         )
     return ops
@@ -473,7 +474,7 @@ def _check_table(batch: pa.RecordBatch, numbers: pa.Int64Array, ops: pa.Int8Arra
             raise file.error(
                 f'{file.path} line {line} names the {name} "{named}" where {file.table} is expected: it is a file of '
                 "another table, or its columns are others than the options say. Put the file back where TiCDC wrote "
-                "it, or correct the changefeed TOML.",
+                "it, or correct [sink.csv] of the changefeed TOML.",
                 line,
             )
 
@@ -594,7 +595,7 @@ def columns_of_header(line: bytes, how: Dialect, promised: RowColumns, schema: T
     if not text.startswith(_HEADER):
         raise MalformedData(
             f'{path} line 1 is "{_shortened(text)}" where the header "{_shortened(head)}" is expected, because '
-            "output-field-header is on. If the changefeed writes none, take the option out of its changefeed TOML.",
+            "output-field-header is on. If the changefeed writes none, take it out of [sink.csv] of its TOML.",
             path=path,
             line=1,
         )
@@ -653,7 +654,7 @@ def explain(first: Sequence[bytes | None], how: Dialect, expected: RowColumns, o
     )
     read = f'The file was read with delimiter "{delimiter}" and quote {how.quote.decode()!r}.'
     if field_count < 4:
-        return f"{came} {read} If the changefeed uses others, add them to its changefeed TOML."
+        return f"{came} {read} If the changefeed uses others, set them under [sink.csv] of the changefeed TOML."
     hints = [*_meta_hints(first, expected, options)]
     if not hints and field_count < size:
         hints.append(
