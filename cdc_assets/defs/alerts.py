@@ -59,13 +59,10 @@ def _changefeed(run: dg.DagsterRun, known: Mapping[str, str]) -> str | None:
 def failure_text(
     changefeed: str, job_name: str, attempt: str, steps: Sequence[dg.DagsterEvent], run_event: dg.DagsterEvent
 ) -> str:
-    """Return the text about a failed run: tables with their reasons, then the ways out of each."""
+    """Return the text about a failed run: each table with its reason and the ways out."""
     lines = [f"changefeed {changefeed}: {job_name} failed (attempt {attempt})"]
     for event in steps:
         lines += step_reasons(event)
-        failure = event.step_failure_data.user_failure_data
-        for table, ways in failure.metadata.items() if failure is not None else ():
-            lines += [f"ways out for {table}:", *str(ways.value).splitlines()]
     if len(lines) == 1:
         lines.append(run_event.message or "the run ended without a message: its process died")
     return "\n".join(lines)

@@ -16,7 +16,7 @@ from dagster_pyspark import LazyPySparkResource
 
 from cdc_assets.defs.checks import COLUMN_TYPES, evaluations
 from cdc_assets.defs.events import RunEvents
-from cdc_assets.defs.failures import as_failure
+from cdc_assets.defs.failures import WAY_OUT, as_failure
 from cdc_assets.defs.landing_assets import landing_events
 from cdc_assets.defs.metadata import APPLIED_FIGURES, ddl_metadata, dml_metadata, lake_table, report_metadata
 from cdc_assets.defs.names import asset_key, shown
@@ -349,14 +349,11 @@ def failure(
 
     For a run of one partition it names the earlier one that this one waits for.
     """
-    stopped = list(stopped)
-    lines = [f"{shown(table.name)}: {_waits(table, plan, partition)}{table.reason}" for table in stopped]
-    ways = {
-        shown(table.name): dg.MetadataValue.md("\n".join(f"- {way}" for way in table.ways))
-        for table in stopped
-        if table.ways
-    }
-    return dg.Failure("\n".join(lines), metadata=ways, allow_retries=False)
+    lines = []
+    for table in stopped:
+        lines.append(f"{shown(table.name)}: {_waits(table, plan, partition)}{table.reason}")
+        lines += [f"{WAY_OUT}{way}" for way in table.ways]
+    return dg.Failure("\n".join(lines), allow_retries=False)
 
 
 def _waits(table: TableOutcome, plan: Plan | None, partition: PartitionKey | None) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import signal
 import threading
 import time
@@ -24,6 +26,7 @@ from cdc_assets.defs.assets import _needed
 from cdc_assets.defs.catch_up import _Rounds
 from cdc_assets.defs.catch_up_config import CatchUpConfig, does_it_all, format_run_config
 from cdc_assets.defs.events import RunEvents
+from cdc_assets.defs.failures import WAY_OUT
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import CdcError, LakeUnavailable, TableHeld, TableMoved
 from cdc_assets.lake.state import LakeState
@@ -125,10 +128,33 @@ def test_a_failed_version_stops_its_successor_by_name_and_running_both_again_is_
     assert not last.success
     assert f"version {V3} waits for {place.key(V2)}, which is held" in reason_of(last)
     assert second.name in reason_of(last)
+    assert WAY_OUT in reason_of(last)
     assert place.key(V3) not in place.instance.get_materialized_partitions(dg.AssetKey([NAME, "dml"]))
     second.write_bytes(whole)
     assert place.partition(V3).success
     assert place.partition(V2).success
+    assert place.values() == {3: "c"}
+
+
+def test_a_held_ddl_is_released_by_the_example_of_the_launch_form(
+    tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession
+) -> None:
+    """As the form shows it, with names of this feed; what deletes rows waits for the consent beside it."""
+    place = Place(tmp_path, instance, policies={"truncate table": "hold"})
+    place.three_versions()
+    assert "release" in reason_of(place.catch_up())
+    described = CatchUpConfig.model_fields["releases"].description or ""
+    (example,) = re.findall(r"`({.*?})`", described)
+    ((_, decision),) = json.loads(example).items()
+    assert decision == "skip"
+    wrong = place.catch_up(releases={"s.t": decision})
+    assert "expected schema.table@version" in reason_of(wrong)
+    place.catch_up(releases={f"s.t@{V2}": decision})
+    assert place.values() == {1: "a", 2: "b"}
+    refused = place.catch_up(releases={f"s.t@{V3}": "apply"})
+    assert "confirmed" in reason_of(refused)
+    assert place.values() == {1: "a", 2: "b"}
+    assert place.catch_up(releases={f"s.t@{V3}": "apply"}, confirmed=True).success
     assert place.values() == {3: "c"}
 
 
