@@ -290,10 +290,11 @@ def _serve(directory: str, port: int, file: Path | None) -> int:
         file, home, environment = demo.settings_file, demo.home, demo.environment()
     settings = load(file)
     ready_jars(settings.needed_lake().extras)
-    click.echo(f"Dagster starts at http://127.0.0.1:{port}, its runs and partitions in {home} (Ctrl-C ends it)")
+    click.echo(f"Dagster starts, its runs and partitions in {home}: half a minute or more (Ctrl-C ends it)")
     from cdc_assets.defs.development import add_first_partitions, dagster_dev, prepare_home, refuse_taken
 
     refuse_taken(port)
     add_first_partitions(settings, prepare_home(home), partial(click.echo, err=True))
-    with dagster_dev(settings, environment, port) as process:
+    ready = partial(click.echo, f"Dagster is ready: http://127.0.0.1:{port}")
+    with dagster_dev(settings, environment, port, ready) as process:
         return process.wait()

@@ -29,6 +29,7 @@ from cdc_assets.settings.config import Settings
 
 LOCATION = "cdc_assets.definitions"
 LOOK_SECONDS = 5
+READY_LOOK_SECONDS = 0.5
 _RELOAD = "mutation($name: String!) { reloadRepositoryLocation(repositoryLocationName: $name) { __typename } }"
 
 
@@ -54,8 +55,13 @@ def add_first_partitions(settings: Settings, home: Path, say: Callable[[str], ob
 
 
 @contextmanager
-def dagster_dev(settings: Settings, environment: Mapping[str, str], port: int) -> Iterator[subprocess.Popen[bytes]]:
+def dagster_dev(
+    settings: Settings, environment: Mapping[str, str], port: int, ready: Callable[[], object]
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run `dagster dev` on a settings file; definitions are loaded again when tables came. Ends with the block.
+
+    `ready` is called once the webserver answers. Dagster's services log warnings only: what the queue and the daemons
+    do is in the interface.
 
     Before its webserver answers nothing runs that has to be ended in order: its processes are killed, which print a
     stack trace each where they are interrupted while they load definitions.
@@ -63,8 +69,9 @@ def dagster_dev(settings: Settings, environment: Mapping[str, str], port: int) -
     # The command that Dagster names instead is in a package of its own, which nothing else here needs.
     quiet = ["-W", "ignore:Function `dev_command` is superseded"]
     command = [sys.executable, *quiet, "-m", "dagster", "dev", "-m", LOCATION, "-h", "127.0.0.1", "-p", str(port)]
+    command += ["--log-level", "warning"]
     ended = threading.Event()
-    watching = threading.Thread(target=_reload_for_tables, args=(settings, port, ended), daemon=True)
+    watching = threading.Thread(target=_watch, args=(settings, port, ended, ready), daemon=True)
     process = subprocess.Popen(command, env=dict(environment), start_new_session=True)
     watching.start()
     try:
@@ -88,6 +95,15 @@ def _answers(port: int) -> bool:
     with socket.socket() as client:
         client.settimeout(1)
         return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _watch(settings: Settings, port: int, ended: threading.Event, ready: Callable[[], object]) -> None:
+    """Call `ready` once the webserver answers, and let it load the definitions again for new tables."""
+    while not _answers(port):
+        if ended.wait(READY_LOOK_SECONDS):
+            return
+    ready()
+    _reload_for_tables(settings, port, ended)
 
 
 def _reload_for_tables(settings: Settings, port: int, ended: threading.Event) -> None:

@@ -117,7 +117,7 @@ def test_a_port_that_is_taken_is_refused_before_anything_starts() -> None:
 _LOADING = """\
 #!/bin/sh
 trap 'echo ended in order; exit 0' TERM
-echo started
+echo started "$@"
 while :; do sleep 0.1; done
 """
 
@@ -135,8 +135,11 @@ def test_servers_that_do_not_answer_yet_are_killed_without_a_word(
         server.bind(("127.0.0.1", 0))
         if answers:
             server.listen()
-        port, printed = server.getsockname()[1], ""
-        with development.dagster_dev(settings_of(tmp_path, LittleFeed(tmp_path)), {"PATH": os.environ["PATH"]}, port):
-            while "started" not in printed:
+        port, printed, ready = server.getsockname()[1], "", threading.Event()
+        settings = settings_of(tmp_path, LittleFeed(tmp_path))
+        with development.dagster_dev(settings, {"PATH": os.environ["PATH"]}, port, ready.set):
+            while "started" not in printed or (answers and not ready.wait(1)):
                 printed += capfd.readouterr().out
+        assert ready.is_set() == answers
+    assert "--log-level warning" in printed
     assert ("ended in order" in printed + capfd.readouterr().out) == answers
