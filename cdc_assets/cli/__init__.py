@@ -447,6 +447,7 @@ def _show_quarantine(as_json: bool, table: str, closed: bool, given: dict[str, A
         for row in quarantined_records(lake, name, closed=closed)
         if not table or is_called(table, (row.table, row.life, row.life.born_as))
     ]
+    is_open = any(row.state == "open" for _, row in rows)
     if not rows:
         _refuse_unknown(lake, names, table)
     if as_json:
@@ -455,7 +456,12 @@ def _show_quarantine(as_json: bool, table: str, closed: bool, given: dict[str, A
         for _, row in rows:
             click.echo("\n".join(record_lines(row)))
         click.echo(counted(len(rows), "record") if rows else "Nothing is in quarantine.")
-    return HELD if any(row.state == "open" for _, row in rows) else DONE
+        if is_open:
+            click.echo(
+                "Correct the input, or the settings by which it is read. Then bring the records in: "
+                "`cdc-assets quarantine --replay`, with the options of `apply`."
+            )
+    return HELD if is_open else DONE
 
 
 def _refuse_unknown(lake: LakeSettings, names: list[str], table: str) -> None:

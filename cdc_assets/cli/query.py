@@ -77,7 +77,7 @@ def query(
 
 
 def _reservations(lake: LakeSettings, tables: Iterable[str]) -> list[str]:
-    """Return what a reader of these tables has to know: those that are incomplete, held, or keep deleted rows."""
+    """Return what readers of these tables have to know: which are incomplete, held, lack records, keep deleted rows."""
     from cdc_assets.operations.status import lake_status
 
     lines = []
@@ -85,6 +85,9 @@ def _reservations(lake: LakeSettings, tables: Iterable[str]) -> list[str]:
         if row.table in tables:
             lines += [f"{row.table} is {row.incomplete}"] if row.incomplete else []
             lines += [f"{row.table} keeps deleted rows: add WHERE {LIVING}"] if row.marks_deletes else []
+            if row.quarantined:
+                kept_aside = counted(row.quarantined, "record is", "records are")
+                lines += [f"{row.table}: {kept_aside} in quarantine, see `cdc-assets quarantine`"]
             lines += (
                 [f"{row.table} is {row.state.value}, applied through {row.through_time}: {row.reason}"]
                 if row.state.stopped or row.state is State.LOADING

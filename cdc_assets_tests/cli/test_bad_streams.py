@@ -92,8 +92,10 @@ def test_records_of_ydb_that_are_none_are_set_aside_by_quarantine(run: Commands,
     listed = run("quarantine", *archive.options).stdout
     assert f"{not_fit}[0] offset 1" in listed
     assert row.sentence in listed
+    assert "`cdc-assets quarantine --replay`" in listed
     lake = ("--warehouse", str(tmp_path / "lake"))
     assert run("quarantine", *lake).stdout == listed
+    assert "1 record is in quarantine" in run("query", "shop.t1", *lake).stderr
     of_table = run("quarantine", *lake, "--table", "shop.t1").stdout
     assert row.sentence in of_table
     assert run("quarantine", *lake, "--table", "SHOP.T1").stdout == of_table
