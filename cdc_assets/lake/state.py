@@ -182,8 +182,8 @@ class LakeState:
         owner = f"the changefeed {properties[CHANGEFEED]}'s" if CHANGEFEED in properties else "no changefeed's"
         return TableHeld(
             f"the lake's table {'.'.join(identifier)} is {owner}, and not the changefeed {self.changefeed}'s: {life} "
-            "cannot have that name. If it is the same changefeed, give it that name (--name); else rename or "
-            "drop that table, or give this changefeed another namespace pattern (setting namespace).",
+            "cannot have that name. If it is the same changefeed, give it that name (setting name, --name); else "
+            "rename or drop that table, or give this changefeed another namespace pattern (setting namespace).",
             table=str(life),
         )
 

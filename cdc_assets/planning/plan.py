@@ -10,6 +10,7 @@ are read alike is a candidate for a window, and commit-ts decides.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -291,7 +292,11 @@ def _stops(history: History, facts: FeedFacts) -> dict[Life, HoldTable]:
     A database-level file concerns all of its tables.
     """
     late = [(life, rows.reason) for rows in facts.late for life in rows.lives or () if life in history.lives]
-    stops = {life: HoldTable(life, life.version, reason) for life, reason in reversed(late)}
+    stops = {
+        life: HoldTable(life, life.version, reason, (f"read its whole input anew: cdc-assets rebuild {name}",))
+        for life, reason in reversed(late)
+        for name in (shlex.quote(str(history.lives[life].name or life)),)
+    }
     for root, version, why in facts.broken:
         names = {
             table.folded for (known, _), tables in history.decoding.items() for table, _ in tables if known == root

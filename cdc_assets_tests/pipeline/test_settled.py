@@ -316,6 +316,7 @@ def test_a_file_that_is_restored_after_later_ones_were_applied_holds_its_table_u
         (table,) = feed.apply(checkpoint + more).tables
         assert table.state == "held"
         assert restored.name in table.reason
+        assert any(f"cdc-assets rebuild {table.name}" in way for way in table.ways)
     live, feed.lake = feed.pipeline, MemoryLake()
     rebuilt = Pipeline(live.settings, live.source, feed.lake, live.ledger, request=PlanRequest(bases={}))
     assert rebuilt.apply().complete
