@@ -17,9 +17,13 @@ _REASON_OF = {
 """Which argument of a call is the reason of a hold, or of an error that planning turns into one."""
 _NAMED = {"reason", "why", "doubt"}
 """Variables by which a reason is passed on."""
+_OF_FILES = ("pipeline/settled", "sources/storage_sink/source")
+"""They say in whole sentences what is wrong with a file, and in a few words why a name is passed over."""
 _DECIDING = ("history/", "decoding/kinds/", "planning/", "preflight/conformance",
-             "lake/schema", "operations/verification_repair", "pipeline/planner")  # fmt: skip
+             "lake/schema", "operations/verification_repair", "pipeline/planner", *_OF_FILES)  # fmt: skip
 """Folders and modules that make reasons by which others hold a table."""
+_SENTENCES = {"_RESTORED", "_LATE"}
+"""Constants of these modules that are reasons, with `{}` for each value."""
 _OF_CUTS = "planning/cuts"
 """It says why a table is not in a cut, which holds nothing."""
 
@@ -43,6 +47,8 @@ def reasons() -> tuple[tuple[str, str], ...]:
             texts += _refused_messages(path)
         for node in texts:
             text = _text(node)
+            if place.startswith(_OF_FILES) and not text.endswith("."):
+                continue
             if len(re.findall("[A-Za-z]{2,}", text)) > 3 and not text.startswith("cdc-assets "):
                 hold_reasons.append((f"{place}:{node.lineno}", " ".join(text.split())))
     return tuple(hold_reasons)
@@ -63,7 +69,9 @@ def _reason(call: ast.Call) -> ast.expr:
 def _passed_on(path: Path) -> Iterator[ast.expr]:
     """Yield the texts of a module that may become a reason."""
     for node in nodes(path):
-        if isinstance(node, ast.Assign) and {getattr(target, "id", "") for target in node.targets} & _NAMED:
+        if isinstance(node, ast.Assign) and {getattr(target, "id", "") for target in node.targets} & (
+            _NAMED | _SENTENCES
+        ):
             yield from _branches(node.value)
         elif isinstance(node, ast.FunctionDef) and isinstance(node.returns, ast.Name) and node.returns.id == "str":
             for returned in ast.walk(node):
