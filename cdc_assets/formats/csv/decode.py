@@ -240,7 +240,7 @@ def _check_quote(file: _CsvFile) -> None:
     expected = f"the quote {quote.decode()}" if quote else "I, U or D without quotes"
     raise file.error(
         f'{file.path} line {file.first} starts with "{_shown(head)}" where {expected} is expected. '
-        f"The file was read with quote {quote.decode()!r}; if the changefeed has another, set quote under [sink.csv] of "
+        f"The file was read with quote {quote.decode()!r}; if the changefeed has another, set it under [sink.csv] of "
         "the changefeed TOML.",
         file.first,
     )
