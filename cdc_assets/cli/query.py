@@ -85,9 +85,7 @@ def _reservations(lake: LakeSettings, tables: Iterable[str]) -> list[str]:
         if row.table in tables:
             lines += [f"{row.table} is {row.incomplete}"] if row.incomplete else []
             lines += [f"{row.table} keeps deleted rows: add WHERE {LIVING}"] if row.marks_deletes else []
-            if row.quarantined:
-                kept_aside = counted(row.quarantined, "record is", "records are")
-                lines += [f"{row.table}: {kept_aside} in quarantine, see `cdc-assets quarantine`"]
+            lines += [f"{row.table}: {row.set_aside}"] if row.set_aside else []
             lines += (
                 [f"{row.table} is {row.state.value}, applied through {row.through_time}: {row.reason}"]
                 if row.state.stopped or row.state is State.LOADING

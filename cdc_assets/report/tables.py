@@ -16,6 +16,7 @@ from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.table_history import Held, Kept
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.window_metrics import Lag
+from cdc_assets.model.wording import counted
 from cdc_assets.report.findings import FindingGroup
 
 if TYPE_CHECKING:
@@ -115,6 +116,12 @@ class TableStatus:
         """Which rows are left out on purpose: those of forgotten keys, and those that a person let the table lack."""
         accepted = ("rows that it lacks, since a person accepted that (see incomplete)",) if self.accepted else ()
         return (*self.kept_out, *accepted)
+
+    @property
+    def set_aside(self) -> str:
+        """How many records of the table wait in quarantine, as a sentence; "" without any."""
+        records = counted(self.quarantined, "record is", "records are")
+        return f"{records} in quarantine, see `cdc-assets quarantine`" if self.quarantined else ""
 
     @property
     def alarms(self) -> Mapping[str, int]:
