@@ -67,7 +67,8 @@ def compact(target: CommitTarget, step: ApplyRows, io: Mapping[str, str]) -> boo
     ValueError where one cannot be read or written: nothing is committed then, and what was written is an orphan.
     """
     table, snapshot = plain_table(target), target.table.currentSnapshot()
-    planned = None if table is None else planned_files(target.table.newScan().useSnapshot(snapshot.snapshotId()))
+    scan = target.table.newScan().useSnapshot(snapshot.snapshotId())
+    planned = None if table is None else planned_files(target.session.iceberg.java, scan)
     if table is None or not planned:
         return False
     names = {number: name for name, (_, number, _) in table.columns.items()}
@@ -92,7 +93,7 @@ def compact(target: CommitTarget, step: ApplyRows, io: Mapping[str, str]) -> boo
     for candidate in chosen:
         rewrite.deleteFile(candidate.planned.file)
         if candidate.planned.vector is not None:
-            rewrite.deleteFile(candidate.planned.vector)
+            rewrite.deleteFile(candidate.planned.vector_file)
     place = StagePlace(f"compacted-{uuid.uuid4().hex}", io, step, table)
     for written in write_data_files(place, table, rows, 0):
         rewrite.addFile(data_file(target, target.table, written))
@@ -112,7 +113,7 @@ def _chosen(planned: Sequence[PlannedFile]) -> list[_Candidate]:
         _Candidate(
             planned_file,
             int(planned_file.file.fileSizeInBytes()),
-            0 if planned_file.vector is None else int(planned_file.vector.recordCount()),
+            0 if planned_file.vector is None else planned_file.vector.rows,
         )
         for planned_file in planned
     ]

@@ -24,11 +24,13 @@ import struct
 import uuid
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from threading import Lock
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,12 +52,16 @@ from cdc_assets.lake.staging.storage import make_directory, storage
 from cdc_assets.lake.staging.tasks import FirstLoad, StagePlace, table_rows, write_data_files
 from cdc_assets.model.layout import DELETED_AT
 from cdc_assets.model.schema import Column
+from cdc_assets.model.splits import in_shares
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.collations import is_plain
 from cdc_assets.types.mysql_types import arrow_type
 
 _CHANGES, _ROWS, _FILES = 200_000, 10_000_000, 1_000
 """The most changes of a window, and rows and files of a table that may have its keys, that are dealt with here."""
+
+_ROWS_AT_ONCE = 1 << 18
+"""Rows of files that are searched together for keys."""
 
 _KEPT_BYTES = 128 << 20
 """Columns of keys that are kept in memory: the files of a table do not change."""
@@ -67,13 +73,39 @@ _ROW_POSITION = 2147483645
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedFile:
-    """A data file of a table, and the deletion vector that hides some of its rows, as Iceberg's API has them."""
+class DeletionVector:
+    """Where a deletion vector lies in a Puffin file, and how many rows it hides."""
 
-    file: Any
-    vector: Any | None
+    location: str
+    offset: int
+    size: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A data file of a table, and the deletion vector that hides some of its rows.
+
+    `task` is Iceberg's own task of a scan, which is asked for its objects only where these are needed: each answer of
+    Java costs as much as reading a few hundred rows.
+    """
+
+    task: Any
     path: str
     rows: int
+    vector: DeletionVector | None
+    partition: Mapping[str, Any]
+    """The members of Iceberg's JSON of a file that say in which partition it is."""
+
+    @property
+    def file(self) -> Any:
+        """The data file as Iceberg's API has it."""
+        return self.task.file()
+
+    @property
+    def vector_file(self) -> Any:
+        """The deletion vector as Iceberg's API has it."""
+        return self.task.deletes().get(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +164,7 @@ def _compares_by_value(column: Column) -> bool:
 def plain_table(target: CommitTarget) -> FirstLoad | None:
     """Return where data files of the table go and its columns; None for a table that only Spark may write."""
     java, table = target.session.iceberg.java, target.table
-    properties = json.loads(java("org.apache.iceberg.util.JsonUtil").mapper().writeValueAsString(table.properties()))
+    properties = target.session.iceberg.texts_of(table.properties())
     wanted = {"write.merge.mode": "merge-on-read", "write.format.default": "parquet"}
     plain = all(properties.get(name, value) == value for name, value in wanted.items())
     plain = plain and properties.get("write.object-storage.enabled", "false") != "true"
@@ -162,27 +194,32 @@ def _files(target: CommitTarget, batch: Batch, partition: str) -> list[PlannedFi
         scan = scan.filter(expressions.isNull(partition))
     for name, (low, high) in batch.ranges.items():
         scan = scan.filter(expressions.greaterThanOrEqual(name, low)).filter(expressions.lessThanOrEqual(name, high))
-    return planned_files(scan)
+    return planned_files(target.session.iceberg.java, scan)
 
 
-def planned_files(scan: Any) -> list[PlannedFile] | None:
+def planned_files(java: Callable[[str], Any], scan: Any) -> list[PlannedFile] | None:
     """Return the data files of a scan; None if they are too many, or not all Parquet with deletion vectors at most."""
     files: list[PlannedFile] = []
     rows = 0
     tasks = scan.planFiles()
     try:
         for task in _each(tasks):
-            file, deletes = task.file(), task.deletes()
-            hidden = [deletes.get(place) for place in range(deletes.size())]
-            if file.format().toString() != "PARQUET" or any(
-                delete_file.format().toString() != "PUFFIN" for delete_file in hidden
+            described = json.loads(java("org.apache.iceberg.ScanTaskParser").toJson(task))
+            file, hidden = described["data-file"], described.get("delete-files", ())
+            if file["file-format"].upper() != "PARQUET" or any(
+                vector["file-format"].upper() != "PUFFIN" for vector in hidden
             ):
                 return None
-            rows += int(file.recordCount())
+            rows += file["record-count"]
             if len(hidden) > 1 or len(files) == _FILES or rows > _ROWS:
                 return None
-            vector = hidden[0] if hidden else None
-            files.append(PlannedFile(file, vector, str(file.location()), int(file.recordCount())))
+            vector = None
+            for entry in hidden:
+                vector = DeletionVector(
+                    entry["file-path"], entry["content-offset"], entry["content-size-in-bytes"], entry["record-count"]
+                )
+            partition = {name: file[name] for name in ("spec-id", "partition") if name in file}
+            files.append(PlannedFile(task, file["file-path"], file["record-count"], vector, partition))
     finally:
         tasks.close()
     return files
@@ -274,10 +311,12 @@ def _replaced(
         raise _SparksError  # a MERGE says of which row
     keys = keys.with_row_index(_CHANGE)
     ids = tuple(table.columns[name][1] for name in names)
-    replaced: list[_Replaced] = []
+    replaced, matched = list[_Replaced](), list[tuple[PlannedFile, pl.DataFrame]]()
     seen = BitMap()
-    for file in files:
-        matches = _places(_key_columns.read(io, file.path, ids), keys, kinds)
+    for share in in_shares(files, lambda file: file.rows, _FILES, _ROWS_AT_ONCE):
+        columns = [_key_columns.read(io, file.path, ids) for file in share]
+        matched += zip(share, _places(columns, keys, kinds), strict=True)
+    for file, matches in matched:
         before = hidden_rows(io, file.vector) if len(matches) else BitMap()
         if gone := BitMap(matches.get_column(_PLACE)) & before:
             matches = matches.filter(~pl.col(_PLACE).is_in(list(gone)))
@@ -292,28 +331,35 @@ def _replaced(
     return replaced
 
 
-def _places(columns: pa.Table, keys: pl.DataFrame, kinds: pa.Schema) -> pl.DataFrame:
-    """Return at which places of a file's columns which of the keys is, by place: _cdc_place, _cdc_change.
+def _places(columns: Sequence[pa.Table], keys: pl.DataFrame, kinds: pa.Schema) -> list[pl.DataFrame]:
+    """Return for the columns of each file at which of its places is which of the keys: _cdc_place, _cdc_change.
 
-    Column by column first, which leaves few rows: to join all of them takes several times as long.
+    Column by column first, which leaves few rows: to join all of them takes several times as long. Files are searched
+    together: to search one of ten rows takes as long as one of ten thousand.
     """
-    frame = pl.from_arrow(columns.rename_columns(kinds.names).cast(kinds))
+    frame = pl.from_arrow(pa.concat_tables([table.rename_columns(kinds.names).cast(kinds) for table in columns]))
     assert isinstance(frame, pl.DataFrame)
     known = [pl.col(name).is_in(keys.get_column(name).implode(), nulls_equal=True) for name in kinds.names]
     matches = frame.with_row_index(_PLACE).filter(known).join(keys, on=kinds.names, nulls_equal=True)
-    return matches.select(_PLACE, _CHANGE).sort(_PLACE)
+    matches = matches.select(_PLACE, _CHANGE).sort(_PLACE)
+    starts = list(accumulate((table.num_rows for table in columns), initial=0))
+    bounds = np.searchsorted(matches.get_column(_PLACE).to_numpy(), starts).tolist()
+    return [
+        matches.slice(first, last - first).with_columns(pl.col(_PLACE) - start)
+        for start, (first, last) in zip(starts, pairwise(bounds), strict=False)
+    ]
 
 
-def hidden_rows(io: Mapping[str, str], vector: Any | None) -> BitMap:
+def hidden_rows(io: Mapping[str, str], vector: DeletionVector | None) -> BitMap:
     """Return the places that a deletion vector hides: a part of a Puffin file."""
     if vector is None:
         return BitMap()
-    system, path = storage(io, str(vector.location()))
+    system, path = storage(io, vector.location)
     with system.open_input_file(path) as source:
-        blob = source.read_at(int(vector.contentSizeInBytes()), int(vector.contentOffset()))
+        blob = source.read_at(vector.size, vector.offset)
     body = blob[4:-4]
     if body[:4] != _VECTOR or struct.unpack(">I", blob[-4:])[0] != zlib.crc32(body):
-        raise LakeUnavailable(f"{vector.location()}: a deletion vector in it is broken. Restore the file.")
+        raise LakeUnavailable(f"{vector.location}: a deletion vector in it is broken. Restore the file.")
     count, high = struct.unpack("<QI", body[4:16]) if len(body) >= 16 else (0, 0)
     if not count:
         return BitMap()
@@ -457,7 +503,7 @@ def _written(
         f"ROW DELTA INTO {target.name}: {sum(rows.num_rows for rows in parts)} rows in, rows of {len(replaced)} data "
         "files out"
     )
-    hidden = [replacement.file.vector for replacement in replaced if replacement.file.vector is not None]
+    hidden = [replacement.file.vector_file for replacement in replaced if replacement.file.vector is not None]
     missing = None
     if batch.unmade is not None:
         there = BitMap().union(*(BitMap(match.changes) for match in matched))
@@ -499,13 +545,19 @@ def _write_vectors(
     footer = json.dumps({"blobs": described, "properties": {"created-by": "cdc-assets"}}).encode()
     puffin = bytes(blobs) + _PUFFIN + footer + struct.pack("<I", len(footer)) + bytes(4) + _PUFFIN
     size, vectors = write_file(io, location, puffin), []
-    metadata = target.session.iceberg.java("org.apache.iceberg.FileMetadata")
+    iceberg, specs = target.session.iceberg, target.table.specs()
+    parse = iceberg.java("org.apache.iceberg.ContentFileParser").fromJson
     for (file, places), blob_at in zip(hiding, described, strict=True):
-        spec = target.table.specs().get(file.file.specId())
-        builder = metadata.deleteFileBuilder(spec).ofPositionDeletes().withFormat("puffin")
-        builder = builder.withPath(location).withFileSizeInBytes(size).withReferencedDataFile(file.path)
-        if spec.isPartitioned():
-            builder = builder.withPartition(file.file.partition())
-        builder = builder.withContentOffset(blob_at["offset"]).withContentSizeInBytes(blob_at["length"])
-        vectors.append(builder.withRecordCount(len(places)).build())
+        vector = {
+            **file.partition,
+            "content": "position-deletes",
+            "file-path": location,
+            "file-format": "puffin",
+            "file-size-in-bytes": size,
+            "record-count": len(places),
+            "referenced-data-file": file.path,
+            "content-offset": blob_at["offset"],
+            "content-size-in-bytes": blob_at["length"],
+        }
+        vectors.append(parse(iceberg.json_node(vector), specs))
     return vectors

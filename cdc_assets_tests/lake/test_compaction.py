@@ -138,7 +138,7 @@ def compacted(files: Sequence[tuple[float, float]], file_bytes: int) -> list[tup
     planned: list[Any] = [
         SimpleNamespace(
             file=SimpleNamespace(fileSizeInBytes=partial(int, rows * file_bytes)),
-            vector=SimpleNamespace(recordCount=partial(int, hidden)),
+            vector=SimpleNamespace(rows=int(hidden)),
             rows=int(rows),
         )
         for rows, hidden in files

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
+from py4j.clientserver import ClientServerConnection
 from pyroaring import BitMap
 
 from cdc_assets.decoding.states import END_AT, END_TS, START_AT, START_TS
@@ -87,6 +88,30 @@ def test_a_row_delta_leaves_what_a_merge_leaves_and_spark_reads_it(name: str, la
     with lake.workbench.sessions.step() as session:
         read = session.spark.table(session.name(table.identifier)).drop("_cdc_commit_ts").collect()
     assert sorted((tuple(row) for row in read), key=repr) == ours.rows()
+
+
+def test_a_small_window_asks_java_little_and_little_more_for_each_file_of_its_table(
+    lake: Lake, deltas: Deltas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, commands = Source(lake), list[str]()
+    source.apply(200, [("I", 100 + number, number, "a") for number in range(1, 20)])
+    send = ClientServerConnection.send_command
+
+    def counted(connection: ClientServerConnection, command: str) -> str:
+        commands.append(command)
+        answer: str = send(connection, command)
+        return answer
+
+    monkeypatch.setattr(ClientServerConnection, "send_command", counted)
+    counts = []
+    for number in range(1, 9):
+        commands.clear()
+        source.apply(200 + 10 * number, [("U", 200 + 10 * number - 1, number, "b")])
+        counts.append(sum(not command.startswith("m\n") for command in commands))
+    assert deltas.made == [True] * 8
+    assert sorted(source.rows()) == [(number, "b" if number <= 8 else "a") for number in range(1, 20)]
+    assert counts[1] <= 110, counts
+    assert counts[7] - counts[1] <= 6 * 6
 
 
 def test_a_table_goes_on_by_either_way_across_ddl(lake: Lake, deltas: Deltas) -> None:
@@ -209,7 +234,7 @@ def states_file(tmp_path: Path) -> Path:
 def _open_rows(file: str, places: list[int]) -> pa.Table:
     names = [name.replace("_x2E", ".") for name in _FILE_OF_STATES.column_names]
     table = FirstLoad("", 1, {name: ("", number, None) for number, name in enumerate(names)}, False)
-    planned = row_delta.PlannedFile(None, None, file, _FILE_OF_STATES.num_rows)
+    planned = row_delta.PlannedFile(None, file, _FILE_OF_STATES.num_rows, None, {})
     positions, of = pl.Series(places, dtype=pl.UInt32), pl.Series(range(len(places)), dtype=pl.UInt32)
     return row_delta._rows({}, row_delta._Replaced(planned, positions, of, BitMap()), table)
 
@@ -263,6 +288,15 @@ def test_no_data_file_is_without_rows_where_one_row_is_as_large_as_many_groups(
     place = StagePlace(str(tmp_path / "stage"), {}, cast(Any, None), writers=2)
     written = list(write_data_files(place, FirstLoad(str(tmp_path), 1, {}), pa.table({"v": ["x" * 4096]}), 0))
     assert [pq.read_metadata(file.location).num_rows for file in written] == [1]
+
+
+def test_keys_are_found_at_their_places_in_each_of_several_files() -> None:
+    kinds, keys = pa.schema([("k0", pa.int64())]), pl.DataFrame({"k0": [5, 2, 99]}).with_row_index("_cdc_change")
+    files = [pa.array([1, 2, 3], pa.int32()), pa.array([], pa.int64()), pa.array([5, 2]), pa.array([7, 99, 5])]
+    columns = [pa.table({f"name{number}": values}) for number, values in enumerate(files)]
+    places = row_delta._places(columns, keys, kinds)
+    assert [frame.rows() for frame in places] == [[(1, 1)], [], [(0, 0), (1, 1)], [(1, 2), (2, 0)]]
+    assert all(frame.dtypes == [pl.UInt32, pl.UInt32] for frame in places)
 
 
 def test_key_columns_of_however_many_files_take_no_more_memory_than_their_limit(

@@ -13,7 +13,7 @@ from pyspark.sql import functions as sql
 
 from cdc_assets.decoding import PLACE
 from cdc_assets.decoding.own_columns import OF_DDL, OwnColumn
-from cdc_assets.features.columns.decoding import mirror_columns
+from cdc_assets.features.columns.decoding import OPTIONAL, mirror_columns
 from cdc_assets.features.kinds.decoding import own_columns
 from cdc_assets.formats.decoded import COMMIT_TS
 from cdc_assets.lake.commit import CommitTarget
@@ -26,7 +26,8 @@ from cdc_assets.model.tso import Tso
 
 def lake_columns_of(table: Any) -> tuple[OwnColumn, ...]:
     """Return the columns that Iceberg's `Table` of a mirror has after those of the source."""
-    return mirror_columns("", {field.name() for field in table.schema().columns()})
+    schema = table.schema()
+    return mirror_columns("", {column.name for column in OPTIONAL if schema.findField(column.name) is not None})
 
 
 def own_names(table: Any) -> list[str]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from py4j.java_gateway import JavaPackage, JVMView
+from py4j.java_gateway import JavaClass, JavaMember, JavaPackage, JVMView
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -94,6 +94,8 @@ class _MemberOnce:
         member = super().__getattr__(name)  # type: ignore[misc]
         if type(member) is JavaPackage:
             member.__class__ = _JavaNamesBelow
+        elif type(member) is JavaClass:
+            member.__class__ = _JavaClass
         setattr(self, name, member)
         return member
 
@@ -104,6 +106,16 @@ class _JavaNames(_MemberOnce, JVMView):  # type: ignore[misc]
 
 class _JavaNamesBelow(_MemberOnce, JavaPackage):  # type: ignore[misc]
     """The classes and packages of a package."""
+
+
+class _JavaClass(JavaClass):  # type: ignore[misc]
+    """A class: py4j asks Java at each use whether a name is a static method of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        member = super().__getattr__(name)
+        if type(member) is JavaMember:  # a field may have another value later
+            setattr(self, name, member)
+        return member
 
 
 def _launched(settings: SparkConf) -> Any:
@@ -176,6 +188,7 @@ class IcebergCatalog:
     def __init__(self, jvm: Any, settings: LakeSettings, spark: SparkSession | None = None) -> None:
         self.jvm = jvm
         self._namespaces: dict[str, Any] = {}
+        self._mapper = self.java("org.apache.iceberg.util.JsonUtil").mapper()
         self._map_type: Any = None
         self._begin: Any = None
         prefix = f"spark.sql.catalog.{settings.name}."
@@ -212,18 +225,16 @@ class IcebergCatalog:
                 constructor for constructor in kind.getDeclaredConstructors() if constructor.getParameterCount() == 4
             )
             begin.setAccessible(True)
-            self._begin = begin
-        operations, gateway = table.operations(), SparkContext._gateway
+            (simple,) = (
+                constant for constant in begin.getParameterTypes()[2].getEnumConstants() if constant.name() == "SIMPLE"
+            )
+            self._begin = begin, simple
+        (begin, simple), operations, gateway = self._begin, table.operations(), SparkContext._gateway
         assert gateway is not None
-        (simple,) = (
-            constant
-            for constant in self._begin.getParameterTypes()[2].getEnumConstants()
-            if constant.name() == "SIMPLE"
-        )
         arguments = gateway.new_array(self.jvm.java.lang.Object, 4)
         for place, value in enumerate((table.name(), operations, simple, operations.current())):
             arguments[place] = value
-        return self._begin.newInstance(arguments)
+        return begin.newInstance(arguments)
 
     def drop(self, identifier: Identifier) -> None:
         """Remove a table with its files."""
@@ -248,7 +259,16 @@ class IcebergCatalog:
         """Return a Java map of texts in one call, where py4j would need one for each entry."""
         if self._map_type is None:
             self._map_type = self.jvm.java.util.HashMap().getClass()
-        return self.java("org.apache.iceberg.util.JsonUtil").mapper().readValue(json.dumps(values), self._map_type)
+        return self._mapper.readValue(json.dumps(values), self._map_type)
+
+    def texts_of(self, java_map: Any) -> dict[str, str]:
+        """Return a Java map of texts in one call, the inverse of `java_map`."""
+        texts: dict[str, str] = json.loads(self._mapper.writeValueAsString(java_map))
+        return texts
+
+    def json_node(self, value: object) -> Any:
+        """Return a value as the tree of JSON from which Iceberg's parsers read."""
+        return self._mapper.readTree(json.dumps(value))
 
     def close(self) -> None:
         """Close the catalog's connections."""
