@@ -253,7 +253,7 @@ def check(
     entering = frame.filter(pl.col(OP) > 0) if leaving and not leaving_too else frame
     noted = None if notes is None else {name for name, _ in notes}
     full = tuple((place, _bare(column), _refuses_null(column, schema, noted)) for place, column in places)
-    keys = tuple((place, column, refuses) for place, column, refuses in full if column.name in schema.exact)
+    keys = tuple(part for part in full if part[1].name in schema.exact and part[2] and frame[part[0]].null_count())
     errors = [(error, entering) for error in _broken(entering, _pandera_schema(full))]
     if leaving and keys:
         broken = _broken(frame, _pandera_schema(keys))

@@ -126,6 +126,21 @@ def test_images_that_leave_only_have_to_name_their_key() -> None:
     assert [(reject.line, reject.column) for reject in keyless.rejects] == [(1, "id")]
 
 
+def test_images_that_leave_are_checked_apart_only_where_a_key_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    frames, broken = list[int](), validate._broken
+
+    def counted(frame: Any, schema: Any) -> Any:
+        frames.append(len(frame))
+        return broken(frame, schema)
+
+    monkeypatch.setattr(validate, "_broken", counted)
+    column, ops = Column("c", "TINYINT"), [Op.DELETE, Op.INSERT]
+    assert not run(column, [1, 2], ops=ops).rejects
+    assert frames == [1]
+    assert [reject.line for reject in run(column, [1, 2], ops=ops, ids=[None, 1]).rejects] == [1]
+    assert frames == [1, 1, 2]
+
+
 def test_a_broken_image_takes_the_other_image_of_its_record_along() -> None:
     table = changes(Column("c", "TINYINT"), [1, 300, 2], ops=[Op.DELETE, Op.INSERT, Op.INSERT])
     table = table.set_column(2, LINE, pa.array([1, 1, 2], pa.int64()))
