@@ -53,7 +53,8 @@ class RowFiles:
             with system.open_output_stream(path) as sink:
                 with pq.ParquetWriter(sink, self.schema, store_schema=False, **options) as writer:
                     for group in groups:
-                        writer.write_table(group.cast(self.schema), row_group_size=max(1, group.num_rows))
+                        rows = group if group.schema.equals(self.schema) else group.cast(self.schema)
+                        writer.write_table(rows, row_group_size=max(1, rows.num_rows))
                 size = int(sink.tell())
         except BaseException as error:
             self.remove([location])
@@ -95,6 +96,18 @@ def is_packed(location: str) -> bool:
     return location.endswith(_PACKED)
 
 
+_FOOTERS = 8
+_footers: dict[str, pq.FileMetaData] = {}
+"""Of the files that were read last, which never change: to read a footer takes as long as a small row group."""
+
+
+def _keep_footer(location: str, footer: pq.FileMetaData) -> None:
+    if location not in _footers:
+        _footers[location] = footer
+        for oldest in list(_footers)[:-_FOOTERS]:
+            _footers.pop(oldest, None)
+
+
 @dataclass(frozen=True, slots=True)
 class RowGroups:
     """Reads single row groups of data files: picklable. `io` is PyIceberg's properties."""
@@ -106,7 +119,9 @@ class RowGroups:
         try:
             system, path = storage(self.io, location)
             with system.open_input_file(path) as source:
-                return pq.ParquetFile(source).read_row_group(group)
+                file = pq.ParquetFile(source, metadata=_footers.get(location))
+                _keep_footer(location, file.metadata)
+                return file.read_row_group(group)
         except FileNotFoundError:
             raise InputError(
                 f"{location} no longer exists: its rows expired, or were compacted meanwhile. Plan again.",

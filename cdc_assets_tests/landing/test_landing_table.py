@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
@@ -67,6 +69,26 @@ def test_what_is_landed_is_read_by_another_process(feed: TopicFeed) -> None:
     assert other.fetch(split.file, split.group).column("offset").to_pylist() == [1, 2]
     assert other.table.identifier == ("_cdc_landing", "shop")
     other.close()
+
+
+def test_the_footer_of_a_landed_file_is_read_once_for_the_rows_of_all_its_tables(
+    feed: TopicFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker(feed).send(0, ddl(100), row(120, 1, 7), mark(150))
+    broker(feed).send(1, row(130, 2, 8), mark(150))
+    footers, opened = list[bool](), pq.ParquetFile
+    feed.landing.advance()
+    splits = feed.landing.landed().splits
+
+    def counted(source: Any, metadata: Any) -> Any:
+        footers.append(metadata is None)
+        return opened(source, metadata=metadata)
+
+    monkeypatch.setattr(pq, "ParquetFile", counted)
+    read = [store(feed).fetch(split.file, split.group).column("offset").to_pylist() for split in (*splits, *splits)]
+    assert len({split.file for split in splits}) == 1
+    assert read == [[1], [0], [1], [0]]
+    assert footers == [True, False, False, False]
 
 
 def test_a_landing_of_another_version_is_refused_by_a_sentence(
