@@ -186,6 +186,38 @@ def test_rows_of_a_shadow_table_are_the_table_s_once_it_has_the_name(tool: Any, 
     assert [tuple(row.values()) for row in rows(feed)] == [*ROWS, (4, "d", 40)]
 
 
+@pytest.mark.parametrize("tool", TOOLS)
+def test_both_histories_of_a_change_are_there_whether_a_run_saw_what_was_before_it_or_not(tool: Any) -> None:
+    log = before(unseen=())
+    tool(log, "ADD COLUMN x int DEFAULT 5")
+    log.row("t", n=4, v="d", w=40, x=5)
+    feeds = [
+        TopicFeed.of(MemoryLog([]), sink_uri=URI, name="c", initial={}, history={"d.t": ["log", "scd2"]})
+        for _ in range(2)
+    ]
+    send(feeds[0].log, log.messages)
+    for message in log.messages:
+        send(feeds[1].log, [message])
+        feeds[1].apply()
+    contents = list[list[tuple[str, str, str, list[int]]]]()
+    for feed in feeds:
+        assert held(feed.apply()) == {}
+        contents.append(
+            sorted(
+                (
+                    str(life.born_as),
+                    life.kind,
+                    str(table.name).removesuffix(f"_{life.version}"),
+                    sorted(row["n"] for row in table.rows.to_pylist()),
+                )
+                for life, table in feed.lake.tables.items()
+            )
+        )
+    assert contents[0] == contents[1]
+    logs = {born: keys for born, kind, _, keys in contents[0] if kind == "log"}
+    assert {frozenset(keys) for keys in logs.values()} == {frozenset({1, 2, 3}), frozenset({4})}
+
+
 def test_a_table_may_change_several_times_and_a_tool_may_give_up_in_between() -> None:
     log = before()
     gh_ost(log, "ADD COLUMN x int DEFAULT 7")
