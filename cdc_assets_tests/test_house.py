@@ -35,7 +35,7 @@ ROOMS = {
     "pyspark": ("lake/", "defs/", "operations/opening.py"),
     "requests": ("sources/topics/registry/",),
     "rich": ("cli/",),
-    "sqlalchemy": ("ledger/",),
+    "sqlalchemy": ("ledger.py",),
     "sqlglot": ("ddl/",),
     "yaml": ("settings/",),
 }

@@ -4,7 +4,6 @@ bucket ──────────────▶ ddl ──▶ dml ──▶
 topics ──▶ landing ──▶  └─ partitions schema.table@version ─┘
 dump ────────────────▶     (what was in the tables before)
 
-    alerts            webhook notifications of a changefeed's failed runs
     assets            the assets `ddl` and `dml` of a changefeed, partitioned by schema file
     catch_up          many tables in one run
     catch_up_config   the run config of a run over many tables
@@ -15,12 +14,11 @@ dump ────────────────▶     (what was in the ta
     events            the events that a run over many tables logs
     extracts          the job that writes the changes of a range, and the range of a time window
     failures          reasons of failed runs, from Dagster's event log, and signals that end a run
-    freshness         the sensor on freshness
     instance          a Dagster daemon of our own, and what its runs do
     landing_assets    the assets upstream of `ddl`: the bucket, or topics and what is landed of them
     lost_runs         runs whose process is gone, and nobody noticed
     metadata          what Dagster shows of a partition, a window's report and a lake table
-    metrics           the sensor that writes the lake's metrics into a file
+    monitoring        sensors: failed runs to a webhook, metrics into a file, tables that are late
     names             every name and partition key that Dagster is given, derived in one place
     operations        jobs and schedules of operations, with their launch forms; those of maintenance and rebuild
     resources         Spark from dagster-pyspark, S3 credentials from dagster-aws, and the pipeline over both

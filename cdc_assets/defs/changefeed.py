@@ -14,14 +14,12 @@ from dagster._check import CheckError
 from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 
-from cdc_assets.defs.alerts import failure_alerts
 from cdc_assets.defs.assets import changefeed_assets
 from cdc_assets.defs.catch_up import catch_up_job
 from cdc_assets.defs.checks import changefeed_checks, table_specs
 from cdc_assets.defs.extracts import extract_assets, extract_job, extract_sensor
-from cdc_assets.defs.freshness import freshness_sensor
 from cdc_assets.defs.landing_assets import upstream_assets
-from cdc_assets.defs.metrics import metrics_sensors
+from cdc_assets.defs.monitoring import failure_alerts, freshness_sensor, metrics_sensors
 from cdc_assets.defs.names import asset_key, keys_name, lake_key
 from cdc_assets.defs.operations import maintenance_job, maintenance_schedule, operation_schedule, rebuild_job
 from cdc_assets.defs.resources import ConfiguredFeed, S3Credentials, spark_resource

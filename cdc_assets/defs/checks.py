@@ -29,11 +29,11 @@ from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.features.kinds.decoding import keeps_states
 from cdc_assets.features.kinds.planning import source_of
 from cdc_assets.features.verification.report import comparison_lines
-from cdc_assets.ledger import TableState
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, REPAIRED, TableComparison
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.forecast import Forecast, Pace, forecast
 from cdc_assets.model.kinds import NOT_ASKED_FOR
+from cdc_assets.model.ledger_entries import TableState
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, seconds_behind, seconds_between, tso_time

@@ -20,8 +20,8 @@ from cdc_assets.features.columns.decoding import mirror_columns
 from cdc_assets.features.columns.planning import standing_columns
 from cdc_assets.features.dumps.defs import base_metadata
 from cdc_assets.lake.lake_table import LakeTable
-from cdc_assets.ledger import JournalEntry
 from cdc_assets.model.gaps import gap_text
+from cdc_assets.model.ledger_entries import JournalEntry
 from cdc_assets.model.reports import Report
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, RenameColumn

@@ -25,8 +25,7 @@ from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.formats.records import CellKind, Path, RecordColumn, Records, bits
 from cdc_assets.formats.words import Marks
 from cdc_assets.model.reports import Reject
-from cdc_assets.model.schema import Column, TableSchema
-from cdc_assets.model.soft_delete import SOFT_DELETE_COLUMNS, soft_delete_reason
+from cdc_assets.model.schema import SOFT_DELETE_COLUMNS, Column, TableSchema, soft_delete_reason
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.key_digests import encoded_keys
 from cdc_assets.types.mysql_types import arrow_type, finish, misfit, values, wire_type

@@ -30,7 +30,6 @@ Imports nothing but the standard library.
     reports           results of reading a window and of carrying out a step
     schema            tables, columns, keys and partitions, as schema files and DDL texts define them; ByName
     schema_changes    what one DDL changes
-    soft_delete       TiDB's soft-delete and active-active tables, which cannot be followed
     splits            what lies under a changefeed's prefix
     steps             what is done to tables
     table_filter      TiDB's table filter: patterns of names in a changefeed's configuration

@@ -14,7 +14,6 @@ metrics        metrics of a lake as text, and in a file
 named          which table and which moment a person means
 net_changes    what several changes of a key come to
 opening        settings -> open parts
-proposal       decisions before they are recorded, with the plan that would follow
 purge          dropped tables removed for good, with their files
 query          rows of lake tables for a first look, and SQL on them
 rebuild        tables rebuilt from the whole recorded history, aside, and swapped in one commit each

@@ -25,10 +25,11 @@ from typing import Any, Generic, Protocol, TypeVar
 from cdc_assets.errors import CdcError, LakeUnavailable, RebuildRefused, TableHeld, TableMoved
 from cdc_assets.features.completeness.pipeline import mark
 from cdc_assets.features.verification.operations_repair import REBUILD, repairs_since_rebuild
-from cdc_assets.ledger import FileEntry, Ledger
+from cdc_assets.ledger import Ledger
 from cdc_assets.model.gaps import gap_text
 from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.landed import Landed
+from cdc_assets.model.ledger_entries import FileEntry
 from cdc_assets.model.progress import AppliedState, Base, Life, State
 from cdc_assets.model.reports import FileStats, StepResult
 from cdc_assets.model.schema import TableId

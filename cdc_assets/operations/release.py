@@ -8,23 +8,25 @@ with the former ones.
 from __future__ import annotations
 
 import glob
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.history.policies import WAYS
-from cdc_assets.model.decisions import Decisions
+from cdc_assets.model.decisions import Decisions, KeptDecision
 from cdc_assets.model.gaps import CompletePattern, is_complete
 from cdc_assets.model.progress import Life
 from cdc_assets.model.releases import Release, SettingsChange, releases_of
-from cdc_assets.model.steps import ApplyRows, HoldTable
+from cdc_assets.model.schema_changes import DeleteRows
+from cdc_assets.model.steps import ApplyRows, ChangeTable, HoldTable
 from cdc_assets.model.tso import Tso, iso_now
 from cdc_assets.operations.named import is_called, no_such_table
-from cdc_assets.operations.proposal import Proposal, propose
 from cdc_assets.planning.recipe import Recipes
 
 if TYPE_CHECKING:
-    from cdc_assets.ledger import TableState
+    from cdc_assets.model.ledger_entries import TableState
+    from cdc_assets.model.splits import Listing
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
@@ -264,3 +266,42 @@ def _not_one(table: str, version: Tso, what: str, lives: Sequence[Life]) -> str:
     return (
         f"{table} is the name of several tables at version {version}: {', '.join(map(str, lives))}. Give one of these."
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Decisions that are not recorded yet, and the plan that follows from them.
+
+    Attributes:
+        decisions: The decisions to record, or with `withdrawn` those to take back.
+        plan: The plan with them.
+    """
+
+    decisions: tuple[KeptDecision, ...]
+    plan: Plan
+    withdrawn: bool = False
+
+    def record(self, pipeline: Pipeline) -> Plan:
+        """Record the decisions in the lake, and return the plan that follows."""
+        for decision in self.decisions:
+            (pipeline.lake.remove_decision if self.withdrawn else pipeline.lake.keep_decision)(decision)
+        return self.plan
+
+    @property
+    def deletes_rows(self) -> bool:
+        """Return whether a DDL that these decisions release deletes rows."""
+        released = {(decision.life, decision.version) for decision in self.decisions if isinstance(decision, Release)}
+        return not self.withdrawn and any(
+            isinstance(step, ChangeTable) and any(isinstance(change, DeleteRows) for change in step.changes)
+            for step in self.plan.steps
+            if (step.life.source, step.at) in released
+        )
+
+
+def propose(
+    pipeline: Pipeline, listing: Listing, decisions: Iterable[KeptDecision], *, withdrawn: bool = False
+) -> Proposal:
+    """Return decisions, or with `withdrawn` the end of them, with the plan that would follow. Nothing is recorded."""
+    given = tuple(decisions)
+    decided = pipeline.lake.decisions().changed(given, withdrawn=withdrawn)
+    return Proposal(given, pipeline.planner.plan(listing, decided)[1], withdrawn)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from cdc_assets.lake.catalogs.catalog import lists_locations
 from cdc_assets.lake.names import parse_identity
 from cdc_assets.lake.tickets import FORGET, LakeTickets
-from cdc_assets.ledger import TableState
 from cdc_assets.model.findings import INCOMPLETE
 from cdc_assets.model.forecast import forecast
 from cdc_assets.model.forgetting import kept_out
 from cdc_assets.model.gaps import gap_cause, gap_text
+from cdc_assets.model.ledger_entries import TableState
 from cdc_assets.model.progress import Life, State, source_of
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import HoldTable

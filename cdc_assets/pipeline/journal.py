@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from cdc_assets.features.kinds.decoding import history_kind
-from cdc_assets.ledger import JournalEntry, Ledger, TableState
+from cdc_assets.ledger import Ledger
 from cdc_assets.model.findings import SEEN_IN_ROWS
+from cdc_assets.model.ledger_entries import JournalEntry, TableState
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.reports import Report, StepResult
 from cdc_assets.model.schema import TableId

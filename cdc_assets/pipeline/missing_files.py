@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from cdc_assets.ledger import FileEntry
+from cdc_assets.model.ledger_entries import FileEntry
 from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.table_history import History, TableHistory

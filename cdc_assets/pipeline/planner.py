@@ -14,11 +14,12 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.features.dumps.pipeline import earliest_row, is_doubted, refuse_dumps, silent_dumps
 from cdc_assets.formats import Wire, way_to_commit_ts
 from cdc_assets.io.sealing import seal, unseal
-from cdc_assets.ledger import UNREAD, UNWRITTEN, Ledger
+from cdc_assets.ledger import Ledger
 from cdc_assets.model.decisions import Decisions
 from cdc_assets.model.findings import Finding
 from cdc_assets.model.forgetting import kept_out
 from cdc_assets.model.gaps import CompletePattern, complete_patterns
+from cdc_assets.model.ledger_entries import UNREAD, UNWRITTEN
 from cdc_assets.model.names import unfit_name
 from cdc_assets.model.progress import AppliedState, Base, Life, Phase, Progress
 from cdc_assets.model.releases import SettingsChange, releases_of

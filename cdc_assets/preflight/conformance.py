@@ -27,8 +27,7 @@ from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import AppliedState, Life
-from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.soft_delete import SOFT_DELETE_COLUMNS, soft_delete_reason
+from cdc_assets.model.schema import SOFT_DELETE_COLUMNS, TableId, TableSchema, soft_delete_reason
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.table_history import History, TableHistory

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 
-from cdc_assets.ledger import UNREAD, FileEntry
 from cdc_assets.model.findings import Finding, Severity
+from cdc_assets.model.ledger_entries import UNREAD, FileEntry
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId

@@ -19,7 +19,7 @@ from cdc_assets.report.findings import beside_holds, group_lines, grouped, incom
 from cdc_assets.report.plan_text import StepText
 
 if TYPE_CHECKING:
-    from cdc_assets.ledger import FileEntry
+    from cdc_assets.model.ledger_entries import FileEntry
     from cdc_assets.model.quarantine import QuarantinedRow
     from cdc_assets.model.schema import TableId
     from cdc_assets.model.splits import Listing

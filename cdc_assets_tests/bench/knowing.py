@@ -21,8 +21,9 @@ from cdc_assets.lake.names import format_identity, format_name, location
 from cdc_assets.lake.namespaces import ensure_namespace
 from cdc_assets.lake.schema import schema_json
 from cdc_assets.lake.state import LakeState
-from cdc_assets.ledger import JournalEntry, Ledger, TableState
+from cdc_assets.ledger import Ledger
 from cdc_assets.model.layout import OWN_PROPERTIES
+from cdc_assets.model.ledger_entries import JournalEntry, TableState
 from cdc_assets.model.progress import Life, Phase, Progress, State
 from cdc_assets.model.recipe import Recipe
 from cdc_assets.model.reports import FileStats

@@ -15,7 +15,7 @@ import pytest
 from dagster._core.storage.defs_state.base import set_defs_state_storage
 
 from cdc_assets.defs import build_defs
-from cdc_assets.defs.alerts import WEBHOOK_VARIABLE, failure_alerts
+from cdc_assets.defs.monitoring import WEBHOOK_VARIABLE, failure_alerts
 from cdc_assets.settings.config import Settings
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.little_feed import LittleFeed

@@ -23,8 +23,8 @@ from cdc_assets.defs.checks import (
     conformance_result,
     initial_rows_result,
 )
-from cdc_assets.defs.freshness import freshness_sensor
 from cdc_assets.defs.metadata import column_lineage, column_schema, origins
+from cdc_assets.defs.monitoring import freshness_sensor
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.features.kinds.decoding import own_columns
 from cdc_assets.history.history import read_history

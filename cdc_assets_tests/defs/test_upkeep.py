@@ -20,7 +20,7 @@ from cdc_assets.cli import commands
 from cdc_assets.defs import build_changefeed_defs
 from cdc_assets.defs.checks import equality_result, keeps_up_result
 from cdc_assets.defs.extracts import window_range
-from cdc_assets.defs.metrics import metrics_sensors
+from cdc_assets.defs.monitoring import metrics_sensors
 from cdc_assets.features.dumps.settings import ServerAddress
 from cdc_assets.lake import Lake
 from cdc_assets.lake.state import LakeState

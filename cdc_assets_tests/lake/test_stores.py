@@ -24,7 +24,8 @@ from cdc_assets.features.forgetting.operations import forget
 from cdc_assets.lake import Lake, workbench
 from cdc_assets.lake.staging.storage import storage
 from cdc_assets.lake.swap import Rebuilds
-from cdc_assets.ledger import Ledger, TableState
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.ledger_entries import TableState
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import CreateTable, DropTable, RenameTable

@@ -18,7 +18,8 @@ from cdc_assets.cli import commands
 from cdc_assets.errors import BadSettings, StorageUnavailable
 from cdc_assets.lake.lake_table import LakeTable
 from cdc_assets.lake.state import LakeState
-from cdc_assets.ledger import UNREAD, FileEntry, Ledger, TableState
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.ledger_entries import UNREAD, FileEntry, TableState
 from cdc_assets.model.progress import AppliedState, Life, Phase, Progress, State
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId

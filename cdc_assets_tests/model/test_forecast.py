@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_assets.ledger import Ledger
-from cdc_assets.ledger.ledger import _with_point
+from cdc_assets.ledger import Ledger, _with_point
 from cdc_assets.model.forecast import MOST_POINTS, Pace, Point, forecast
 from cdc_assets.model.ledger_entries import TableState
 from cdc_assets.model.progress import State

@@ -29,9 +29,10 @@ from cdc_assets.io.sealing import seal
 from cdc_assets.lake.names import format_identity
 from cdc_assets.lake.tickets import FORGET, LakeTickets
 from cdc_assets.landing.iceberg import LandingTable
-from cdc_assets.ledger import Ledger, TableState
+from cdc_assets.ledger import Ledger
 from cdc_assets.model.forgetting import ForgetReport, RemovedRows, SearchedFiles, kept_out
 from cdc_assets.model.landed import EventKind
+from cdc_assets.model.ledger_entries import TableState
 from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import AppliedState, Life, State
 from cdc_assets.model.quarantine import QuarantinedRow

@@ -19,7 +19,7 @@ from cdc_assets.model.gaps import CompletePattern, complete_patterns, is_complet
 from cdc_assets.model.progress import Gap, Life
 from cdc_assets.model.tso import iso_now, tso_now
 from cdc_assets.operations.named import is_called
-from cdc_assets.operations.proposal import propose
+from cdc_assets.operations.release import propose
 from cdc_assets.report.tables import incomplete_tables
 
 if TYPE_CHECKING:
