@@ -8,6 +8,7 @@
     measuring   wall, CPU and memory of a process with all that it starts
     contenders  what is timed, each in a process of its own: this project, DuckDB, plain Spark
     freshness   a feed that grows beside Dagster's daemon: how long its rows take to the tables, and what that costs
+    peer        another tool on the same topic, where its jars are there
     scenarios   the targets, each with a check of the rows that came out; so do those of topics, stores, verify
 
 `python -m cdc_assets_tests.bench [--only NAME …] [--scale S] [--minutes M] [--json PATH]`

@@ -23,7 +23,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -39,6 +39,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.bench.feeds import Feed
 from cdc_assets_tests.bench.measuring import TreeCost, command_of
+from cdc_assets_tests.bench.peer import Paimon, paimon_jars
 from cdc_assets_tests.bench.privacy_scenarios import SCENARIOS
 from cdc_assets_tests.bench.rows import fingerprint_of_files, fingerprint_of_rows
 from cdc_assets_tests.bench.scenarios import Figure, Place, _scenario
@@ -48,7 +49,7 @@ from cdc_assets_tests.postgres import free_port
 
 __all__ = ["ON_A_DAEMON", "SCENARIOS", "Load", "measure_freshness"]
 
-ON_A_DAEMON = ("fresh", "fresh-idle", "fresh-topics")
+ON_A_DAEMON = ("fresh", "fresh-idle", "fresh-topics", "live")
 """Scenarios that start Dagster's daemon."""
 
 NAME, CANAL, CONFIG = "fresh", "canal", "changefeed.toml"
@@ -82,14 +83,23 @@ class Load:
 
 
 def write(
-    directory: str, tables: int, changes: int, keys: int, every: float, seconds: float, address: str = ""
+    directory: str,
+    tables: int,
+    changes: int,
+    keys: int,
+    every: float,
+    seconds: float,
+    address: str = "",
+    extension: bool = True,
 ) -> None:
     """Append to a feed until the time is over; each checkpoint is logged as [seconds since 1970, checkpoint].
 
-    With the address of a broker the same changes go into its topic first: what DuckDB reads are the files.
+    With the address of a broker the same changes go into its topic first, with TiDB's extension or without: what DuckDB
+    reads are the files.
     """
     feed = Feed(Path(directory), tables=tables).create()
-    topic = Player(Feed(Path(directory) / CANAL, "canal-json", tables).create(), address, NAME) if address else None
+    canal = Feed(Path(directory) / CANAL, "canal-json", tables).create() if address else None
+    topic = Player(canal, address, NAME, extension) if canal is not None else None
     log = Path(directory) / "published.jsonl"
     begun = time.time()
     with log.open("a", buffering=1) as lines:
@@ -120,17 +130,18 @@ def published(directory: Path) -> list[tuple[float, Tso]]:
 class Site:
     """Dagster on a feed with nothing set but that the sensor runs: a code server and a daemon, as in production.
 
-    `uri` is the sink's, `config` the changefeed's TOML. They end with the block, and all that they started.
+    `uri` is the sink's, `config` the changefeed's TOML, `more` are lines of further settings. They end with the block,
+    and all that they started.
     """
 
-    def __init__(self, uri: str, config: Path, directory: Path) -> None:
+    def __init__(self, uri: str, config: Path, directory: Path, more: str = "") -> None:
         self.home, self.lake = directory / "home", LakeSettings.from_warehouse(directory / "lake")
         self.home.mkdir(parents=True)
         shutil.copy(ROOT / "dagster.yaml", self.home)
         settings, workspace, port = directory / "changefeeds.yaml", directory / "workspace.yaml", str(free_port())
         settings.write_text(
             f"lake: {{warehouse: lake}}\nchangefeeds:\n  - name: {NAME}\n    sink_uri: {uri}\n"
-            f"    changefeed_config: {config}\n    sensor_running: true\n"
+            f"    changefeed_config: {config}\n    sensor_running: true\n{more}"
         )
         workspace.write_text(f"load_from: [{{grpc_server: {{host: 127.0.0.1, port: {port}}}}}]\n")
         self._directory = directory
@@ -314,6 +325,30 @@ class Measured:
         }
 
 
+@contextmanager
+def _written(
+    place: Path, load: Load, broker: Broker | None, extension: bool = True
+) -> Iterator[tuple[Feed, subprocess.Popen[bytes]]]:
+    """Start a writer whose first checkpoint is there when the block begins, and end it with the block."""
+    feed = Feed(place / "feed", tables=load.tables)
+    feed.directory.mkdir(parents=True)
+    given: dict[str, Any] = {"directory": str(feed.directory), "tables": load.tables, "changes": load.changes}
+    given |= {"keys": load.keys, "extension": extension}
+    if broker is not None:
+        broker.create(NAME, PARTITIONS)
+        given["address"] = broker.address
+    words = json.dumps({**given, "every": load.every, "seconds": 3600.0 * 24})
+    writer = subprocess.Popen([sys.executable, "-m", __name__, words], env={**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
+        while not published(feed.directory):
+            time.sleep(0.2)
+            assert writer.poll() is None
+        yield feed, writer
+    finally:
+        writer.kill()
+        writer.wait()
+
+
 def measure_freshness(
     place: Path,
     load: Load,
@@ -321,29 +356,20 @@ def measure_freshness(
     moments: int = 5,
     broker: Broker | None = None,
     disturbances: Sequence[str] = (),
+    more: str = "",
 ) -> Measured:
     """Write for so long beside Dagster; all tables are compared with the files at the end, and some before.
 
     With a broker the feed is a topic there. Time counts from the first moment at which all tables have rows; each of
-    the `disturbances` comes in its turn, at even distances. Raises AssertionError for a table that differs or does not
-    catch up.
+    the `disturbances` comes in its turn, at even distances; `more` are lines of the feed's settings. Raises
+    AssertionError for a table that differs or does not catch up.
     """
-    feed = Feed(place / "feed", tables=load.tables)
-    feed.directory.mkdir(parents=True)
-    given = {"directory": str(feed.directory), "tables": load.tables, "changes": load.changes, "keys": load.keys}
-    uri, config = feed.uri, feed.directory / CONFIG
-    if broker is not None:
-        broker.create(NAME, PARTITIONS)
-        uri, config = sink_uri(broker.address, NAME), feed.directory / CANAL / CONFIG
-        given["address"] = broker.address
-    words = json.dumps({**given, "every": load.every, "seconds": 3600.0 * 24})
     rng, begun = random.Random(7), time.time()
-    writer = subprocess.Popen([sys.executable, "-m", __name__, words], env={**os.environ, "PYTHONPATH": str(ROOT)})
-    try:
-        while not published(feed.directory):
-            time.sleep(0.2)
-            assert writer.poll() is None
-        with Site(uri, config, place / "site") as site:
+    with _written(place, load, broker) as (feed, writer):
+        uri, config = feed.uri, feed.directory / CONFIG
+        if broker is not None:
+            uri, config = sink_uri(broker.address, NAME), feed.directory / CANAL / CONFIG
+        with Site(uri, config, place / "site", more) as site:
             commits = Commits(site.lake)
             _until(commits, published(feed.directory)[0][1], load.tables, place)
             first = time.time()
@@ -375,9 +401,6 @@ def measure_freshness(
             commits.waits(counted), first - begun, seconds, runs, made, commits.most(), compared, logged, rows,
             ended, ours, theirs,
         )  # fmt: skip
-    finally:
-        writer.kill()
-        writer.wait()
 
 
 def _until(commits: Commits, checkpoint: Tso, tables: int, place: Path) -> None:
@@ -467,6 +490,57 @@ def _figures(
     held = [mb for _, mb in measured.ours.memory]
     grown = statistics.mean(held[-3:]) / statistics.mean(held[:3])
     yield Figure(name, f"{load}: memory without code servers, the end to the beginning", grown, "x", 1.3)
+
+
+@_scenario
+def live(place: Place) -> Iterator[Figure]:
+    """Twenty tables in a topic that are committed every five seconds, in turns with a peer where its jars are there."""
+    for load in (Load(20, 400, 2.0), Load(20, 2_000, 2.0)):
+        seconds, ours, theirs = place.minutes * 60, "ours", "Paimon"
+        with running_broker() as broker:
+            settings = f"    commit_interval_seconds: {_COMMIT_SECONDS}\n"
+            where = place.at(f"{load.rate}-{ours}")
+            measured = measure_freshness(where, load, seconds, broker=broker, more=settings)
+        spent = measured.ours.cpu_seconds / measured.seconds
+        yield Figure("live", f"{load}: p50", measured.percentile(0.5), notes=measured.notes)
+        yield Figure("live", f"{load}: CPU, cores", spent, "")
+        yield _commits(load, ours, measured.commits, seconds)
+        yield Figure("live", f"{load}: CPU of a commit of a table", measured.ours.cpu_seconds / measured.commits)
+        if not paimon_jars():
+            continue
+        with running_broker() as broker:
+            where = place.at(f"{load.rate}-{theirs}")
+            cost, commits = _measure_peer(where, load, seconds, broker)
+        peer = cost.cpu_seconds / seconds
+        yield Figure("live", f"{load}: CPU of {theirs}, cores", peer, "", notes={"memory_mb": _peak(cost)})
+        yield _commits(load, theirs, commits, seconds)
+        yield Figure("live", f"{load}: CPU of a commit of a table by {theirs}", cost.cpu_seconds / max(1, commits))
+        yield Figure("live", f"{load}: CPU to {theirs}'s", spent / peer, "x", 1)
+
+
+_COMMIT_SECONDS = 5
+"""Between two commits of a table, of ours and of the peer's."""
+
+
+def _commits(load: Load, who: str, commits: int, seconds: float) -> Figure:
+    return Figure("live", f"{load}: commits a minute and table, {who}", commits * 60 / seconds / load.tables, "")
+
+
+def _peak(cost: TreeCost) -> int:
+    return round(max((mb for _, mb in cost.memory), default=0))
+
+
+def _measure_peer(place: Path, load: Load, seconds: float, broker: Broker) -> tuple[TreeCost, int]:
+    """Return what the peer cost in so many seconds after all tables had rows, and how many commits it made."""
+    peer = Paimon(place / "peer", broker.address, NAME, _COMMIT_SECONDS)
+    with _written(place, load, broker, extension=False), peer.running(load.tables) as cost:
+        end, before = time.time() + seconds, peer.look()
+        while time.time() < end:
+            cost.look(_COST_SECONDS)
+            peer.look()
+            time.sleep(_LOOK_SECONDS)
+        cost.look()
+        return cost, peer.look() - before
 
 
 @_scenario

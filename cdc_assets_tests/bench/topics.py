@@ -98,22 +98,27 @@ def _record(message: Message, offset: int, moment_ms: int) -> str:
 
 
 class Player:
-    """A feed of Canal-JSON that grows as messages of a topic of 3 partitions; its own files do not stay."""
+    """A feed of Canal-JSON that grows as messages of a topic of 3 partitions; its own files do not stay.
 
-    def __init__(self, feed: Feed, address: str, topic: str) -> None:
+    Without the `extension` of TiDB it has no marks, which other tools cannot read.
+    """
+
+    def __init__(self, feed: Feed, address: str, topic: str, extension: bool = True) -> None:
         self._feed = feed
         self._topic = topic
+        self._extension = extension
         self._producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "compression.type": "lz4"})
-        self._send((0, _statement(feed, table)) for table in range(feed.tables))
+        self._send((0, _bare(_statement(feed, table), extension)) for table in range(feed.tables))
 
     def append(self, changes: int, keys: int, *, fill: int = 0) -> int:
         """Send `changes` of each table, then a mark in every partition; return the mark."""
         through = self._feed.append(changes, keys, fill=fill)
         for table in range(self._feed.tables):
-            self._send((spread(row), row) for row in _rows(self._feed, table))
+            self._send((spread(row), _bare(row, self._extension)) for row in _rows(self._feed, table))
             for file in self._feed.files(table):
                 file.unlink()
-        self._send((partition, _marked(through)) for partition in range(PARTITIONS))
+        if self._extension:
+            self._send((partition, _marked(through)) for partition in range(PARTITIONS))
         return through
 
     def _send(self, messages: Iterable[tuple[int, bytes]]) -> None:
