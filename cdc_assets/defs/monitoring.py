@@ -5,8 +5,6 @@ Slack, Mattermost and Teams' incoming webhooks do), `run_id`, `changefeed` and `
 UI, or copy it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -382,20 +382,34 @@ class RowSides:
 
 
 def of_unknown_column(records: Records, name: str, side: Path, after: Path | None, schema: TableSchema) -> Marks:
-    """Mark the records with a column at a side that the table lacks, unless nothing of it is needed.
+    """Mark the records with a column at a side that rows of the table cannot have, unless nothing of it is needed.
 
-    No virtual column is. Of a table with a key, nor is one of an image before that the image `after` it has not.
+    No virtual column is needed, and of a table with a key no column of an image before that the image `after` it has
+    not. A column that column selectors leave out stands without a value in rows of some versions of TiCDC; a value in
+    an image that counts proves that the selectors are not those of the changefeed.
     """
-    there: Marks = records.kinds(*side, name) != CellKind.ABSENT
-    if any(column.name == name and column.virtual for column in schema.columns):
+    known = next((column for column in schema.columns if column.name == name and column.virtual), None)
+    if known is not None and (known.selected or after is not None):
         return np.zeros(len(records), bool)
+    cells = records.column(*side, name)
+    if known is not None:
+        inner = records.kinds(*side, name, "v")  # the Open Protocol has a column's value there
+        none = cells.are_among(CellKind.TEXT, [""]) | (cells.are(CellKind.JSON) & (inner == CellKind.NULL))
+        there: Marks = (cells.kinds > CellKind.NULL) & ~none
+        return there
+    there = cells.kinds != CellKind.ABSENT
     if after is not None and schema.key and there.any():
         there &= (records.kinds(*after) <= CellKind.NULL) | (records.kinds(*after, name) != CellKind.ABSENT)
     return there
 
 
-def unknown_column(name: str, place: str = "the table's schema at this commit-ts") -> str:
-    """Return why a row with a column is not applied that is not in the schema at a place."""
+def unknown_column(schema: TableSchema, name: str, place: str = "the table's schema at this commit-ts") -> str:
+    """Return why a row with a column is not applied: the schema at a place lacks it, or selectors leave it out."""
+    if any(column.name == name and not column.selected for column in schema.columns):
+        return (
+            f'column "{name}" has a value, although column-selectors in the changefeed TOML leave it out. '
+            "Give the TOML that TiCDC runs the changefeed with"
+        )
     reason = f'column "{name}" is not in {place}'
     return soft_delete_reason(reason) if name.lower() in SOFT_DELETE_COLUMNS else reason
 

@@ -192,7 +192,8 @@ def _part(
     names = (column.name for column in schema.stored if column.name not in schema.exact)
     hidden = hidden_columns(options.column_selectors, (table.schema, table.table), names, options.case_sensitive)
     if hidden:  # rows of some versions of TiCDC have them all the same, without their values
-        columns = (replace(column, virtual=True) if column.name in hidden else column for column in schema.columns)
+        left_out = {column.name: replace(column, virtual=True, selected=False) for column in schema.columns}
+        columns = (left_out[column.name] if column.name in hidden else column for column in schema.columns)
         schema = replace(schema, columns=tuple(columns))
     decoded = codec_of(options).decode(rows, path, table, schema, options)
     if hidden:

@@ -399,7 +399,7 @@ def _misfits(
         there, column = some & (records.kinds(side, name) != CellKind.ABSENT), columns.get(name)
         if column is None:
             unknown = of_unknown_column(records, name, (side,), ("u",) if side == "p" else None, schema)
-            yield name, some & unknown, unknown_column(name), ()
+            yield name, some & unknown, unknown_column(schema, name), ()
             continue
         (codes, typed), (_, flagged) = (records.whole_numbers(side, name, part) for part in ("t", "f"))
         typed &= flagged | (records.kinds(side, name, "f") == CellKind.ABSENT)

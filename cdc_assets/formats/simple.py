@@ -245,7 +245,9 @@ def _require_columns(records: Records, side: str, schema: TableSchema, faults: F
             sound |= (kinds == CellKind.TEXT) | (kinds == CellKind.NUMBER)
         else:
             after = ("data",) if side == "old" else None
-            faults.refuse(records, of_unknown_column(records, name, (side,), after, schema), name, unknown_column(name))
+            faults.refuse(
+                records, of_unknown_column(records, name, (side,), after, schema), name, unknown_column(schema, name)
+            )
             continue
         reason = f'column "{name}" has the value {{}}, which is not of its type'
         faults.refuse(records, ~sound, name, reason, (side, name))

@@ -56,7 +56,8 @@ class Column:
     `comment` is for readers; a column with another one is the same column. `generated` is the SQL expression of a
     generated column, virtual or stored, "" for any other and where no text has it; `computed` is that of a default that
     the source computes row by row. `mask` is what becomes of its values before anything else sees them: the column
-    stays that of the source, `in_lake` is what the lake has of it.
+    stays that of the source, `in_lake` is what the lake has of it. A column that is not `selected` is left out of rows
+    by the changefeed's column selectors.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Column:
     computed: str = field(default="", compare=False)
     zerofill: bool = field(default=False, compare=False)
     mask: Mask | None = None
+    selected: bool = field(default=True, compare=False)
 
     @property
     def source_name(self) -> str:

@@ -44,6 +44,27 @@ def test_columns_that_a_selector_leaves_out_are_not_read(hidden: dict[str, str],
     ]
 
 
+@pytest.mark.parametrize("value", ["5", "0", "x", None, ""])
+@pytest.mark.parametrize("kind", ["INSERT", "UPDATE"])
+def test_a_value_of_a_column_that_selectors_leave_out_refutes_them(
+    kind: str, value: str | None, tmp_path: Path
+) -> None:
+    config = tmp_path / "changefeed.toml"
+    config.write_text("[sink]\ncolumn-selectors = [{matcher = ['shop.*'], columns = ['*', '!secret']}]")
+    row = {"id": "1", "v": "1", "n": "3", "secret": value}
+    first = {"id": "1", "v": "1", "n": "3"}
+    changes = [canal("INSERT", 110, data=[row])]
+    if kind == "UPDATE":
+        changes = [canal("INSERT", 105, data=[first]), canal("UPDATE", 110, data=[row], old=[first])]
+    feed, reasons = applied(ddl(100, CREATE), *changes, changefeed_config=config)
+    if value:
+        assert "column-selectors in the changefeed TOML leave it out" in reasons[0]
+        assert feed.lake.read(T).num_rows == 0
+    else:
+        assert reasons == []
+        assert feed.lake.read(T)["secret"].to_pylist() == [None]
+
+
 SOFT = [
     ddl(100, "CREATE TABLE t (id INT PRIMARY KEY, v INT) SOFTDELETE RETENTION 7 DAY"),
     ddl(100, "create table t (id int primary key, v int) active_active='on' softdelete retention 7 day"),

@@ -294,7 +294,7 @@ def _require_columns(
         after = ("data", 0) if side == "old" else None
         there = records.sound & of_unknown_column(records, name, (side, 0), after, schema)
         where = ("the schema file of this version",) if places == "files" else ()
-        faults.refuse(records, there, name, unknown_column(name, *where))
+        faults.refuse(records, there, name, unknown_column(schema, name, *where))
         strange |= {name} if there.any() else set()
 
 

@@ -168,7 +168,7 @@ def _require_rows(records: Records, table: TableId) -> npt.NDArray[np.int64]:
 def _require_columns(records: Records, side: Path, schema: TableSchema) -> None:
     for name in sorted({*records.members(*side)} - {column.name for column in schema.stored}):
         after = _AFTER if side == _BEFORE else None
-        records.require(~of_unknown_column(records, name, side, after, schema), unknown_column(name))
+        records.require(~of_unknown_column(records, name, side, after, schema), unknown_column(schema, name))
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
