@@ -247,22 +247,18 @@ def declare_dead(landing: Landing, partition: Partition, by: DecidedBy = Decided
     landing.decide(decided)
 
 
-def rebuilt(landing: Landing, tables: Collection[TableId], as_of: Landed, by: DecidedBy) -> None:
-    """Write down that rows that came too late are in these tables by now, which were built of what was landed `as_of`.
+def rebuilt(landing: Landing, late: Collection[LandedEvent], as_of: Landed, by: DecidedBy) -> None:
+    """Record that the tables that late rows hold have them now: they were built of what was landed `as_of`.
 
     Where more was landed of their partition since, the tables stay held: they may lack that.
     """
-    names = {table.folded for table in tables}
 
     def decided(batch: LandingBatch) -> None:
         still = batch.before.open_late
         batch.events.extend(
             _about(event, EventKind.REBUILT, f"{event.table} rebuilt", by)
-            for event in as_of.open_late
-            if event in still
-            and event.table is not None
-            and event.table.folded in names
-            and batch.before.next.get(event.partition) == as_of.next.get(event.partition)
+            for event in late
+            if event in still and batch.before.next.get(event.partition) == as_of.next.get(event.partition)
         )
 
     landing.decide(decided)

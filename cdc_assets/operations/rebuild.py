@@ -28,7 +28,7 @@ from cdc_assets.features.verification.operations_repair import REBUILD, repairs_
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.gaps import gap_text
 from cdc_assets.model.kinds import NOT_ASKED_FOR
-from cdc_assets.model.landed import Landed
+from cdc_assets.model.landed import Landed, LandedEvent
 from cdc_assets.model.ledger_entries import FileEntry
 from cdc_assets.model.progress import AppliedState, Base, Life, State
 from cdc_assets.model.reports import FileStats, StepResult
@@ -236,11 +236,10 @@ def rebuild(
     """Build tables aside from the whole history and swap each in one commit; none named means all.
 
     `consent` is called with what a rebuild cannot undo, if there is any, before anything is done; it may raise. Tables
-    that exchanged partitions are rebuilt together. Raises RebuildRefused, with every live table as it was, when
-    there is a reason against it; TableMoved if a writer kept moving a table (those swapped before stay swapped);
-    BadSettings for an unknown table.
+    that exchanged partitions are rebuilt together, and so are those that the same late rows of a topic hold. Raises
+    RebuildRefused, with every live table as it was, when there is a reason against it; TableMoved if a writer kept
+    moving a table (those swapped before stay swapped); BadSettings for an unknown table.
     """
-    landed = None if pipeline.landing is None else pipeline.landing.landed()
     chosen = _choose(pipeline, tables)
     losses = {life: loss for life in chosen.targets if (loss := _loss(pipeline, chosen, life))}
     if losses:
@@ -252,7 +251,7 @@ def rebuild(
     with _ended(rebuilder, work.ticket), kept_alive(rebuilder, work.ticket):
         _refuse_beside(rebuilder)
         _run(work, say)
-        _release_late(pipeline, planned, landed, work.targets)
+        _release_late(pipeline, chosen)
         pipeline.lake.apply_renames()
     mark(pipeline.lake, planned, pipeline.lake.applied())
     pipeline.record_status(run)
@@ -273,14 +272,33 @@ def _refuse_beside(rebuilder: Rebuilder[Any]) -> None:
             )
 
 
-def _release_late(pipeline: Pipeline, planned: Plan, landed: Landed | None, targets: Iterable[Life]) -> None:
-    """Let rows that came too late hold the tables no more that are built with them by now."""
-    if pipeline.landing is None or landed is None or not landed.open_late:
+def _release_late(pipeline: Pipeline, chosen: _Choice) -> None:
+    """Let late rows of topics hold no table any more where all that they hold are built with them by now."""
+    if pipeline.landing is None or chosen.landed is None:
         return
     from cdc_assets.landing.decisions import DecidedBy, rebuilt
 
-    names = [name for life in targets for name, _, _ in planned.history.lives[life].names]
-    rebuilt(pipeline.landing, names, landed, DecidedBy.now())
+    targets = set(chosen.targets)
+    late = [
+        event for event, held in _held_by_late_rows(chosen.planned, chosen.applied, chosen.landed) if held <= targets
+    ]
+    if late:
+        rebuilt(pipeline.landing, late, chosen.landed, DecidedBy.now())
+
+
+def _held_by_late_rows(
+    planned: Plan, applied: Mapping[Life, AppliedState], landed: Landed | None
+) -> Iterator[tuple[LandedEvent, set[Life]]]:
+    """Yield the messages of topics whose rows came too late, each with the tables of the lake that it holds.
+
+    These are all that have the name of the rows at their position or later: which of them the rows are of is not kept.
+    """
+    lives = {life: table for life, table in planned.history.lives.items() if life in applied and table.name is not None}
+    for event in landed.open_late if landed is not None else ():
+        assert event.table is not None
+        name, version = event.table.folded, event.position + 1
+        had = ((life, former, until) for life, table in lives.items() for former, _, until in table.names)
+        yield event, {life for life, former, until in had if former.folded == name and until > version}
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,16 +343,21 @@ class _Choice:
     bases: Mapping[Life, Base | None]
     targets: tuple[Life, ...]
     needed: Sequence[Life]
+    landed: Landed | None
 
 
 def _choose(pipeline: Pipeline, tables: Sequence[str]) -> _Choice:
     """Choose the tables of a rebuild, unless there is a reason against it, which is raised as RebuildRefused."""
+    landed = None if pipeline.landing is None else pipeline.landing.landed()
     listing, present = pipeline.planner.plan(whole=True)
     applied = pipeline.lake.applied()
     bases = _bases(present, applied, tables)
     request = ReplayRequest(listing, bases, fuse=True, hold_expired=True, renames=_renames(applied))
     planned = plan_replay(pipeline, request)
     requested_lives = _with_repaired(_named(planned, applied, tables), planned, applied)
+    late = [held for _, held in _held_by_late_rows(planned, applied, landed)]
+    together = {life for held in late if held.intersection(requested_lives) for life in held}
+    requested_lives += sorted(together.difference(requested_lives))
     needed = _with_partners(planned, requested_lives)
     early = {life: other for life in needed if (other := _missing_before(planned, life, applied)) is not None}
     for life, other in early.items() if tables else ():
@@ -350,7 +373,7 @@ def _choose(pipeline: Pipeline, tables: Sequence[str]) -> _Choice:
     )
     targets = tuple(life for life in named if life not in early)
     _refuse(pipeline, listing, planned, needed, applied)
-    return _Choice(planned, applied, bases, targets, needed)
+    return _Choice(planned, applied, bases, targets, needed, landed)
 
 
 def _renames(applied: Mapping[Life, AppliedState]) -> dict[Life, Tso | None]:

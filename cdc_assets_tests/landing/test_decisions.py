@@ -340,11 +340,31 @@ def test_what_is_landed_while_a_table_is_rebuilt_keeps_it_held() -> None:
     as_of = feed.landing.landed()
     log.send(0, row(131, 3, 8), topic="hidden")
     feed.apply()
-    rebuilt(feed.landing, [TableId("shop", "t")], as_of, DecidedBy.now())
+    rebuilt(feed.landing, as_of.open_late, as_of, DecidedBy.now())
     assert states(feed)["shop.t"][0] == "held"
     rebuild_it(feed)
     assert rows_of(feed) == [(1, 7), (2, 8), (3, 8)]
     assert states(feed)["shop.t"][0] == "applied"
+
+
+@pytest.mark.parametrize("table", ["shop.t", "shop.old"])
+def test_tables_that_late_rows_of_a_name_hold_are_rebuilt_together(table: str) -> None:
+    feed = TopicFeed.of(Broker(), sink_uri=URI, topics=("*",))
+    log = broker(landed(feed))
+    ddl_message = {"isDdl": True, "pkNames": None, "sqlType": None, "mysqlType": None}
+    renamed = canal("RENAME", 200, table="old", sql="RENAME TABLE `shop`.`t` TO `shop`.`old`", **ddl_message)
+    log.send(0, renamed, ddl(210), row(220, 5, 5), mark(300))
+    feed.apply()
+    log.send(0, row(130, 2, 8), topic="hidden")  # of the table that is called old by now
+    held = {str(table.name): table.state.value for table in feed.apply().tables}
+    assert held == {"shop.old": "held", "shop.t": "held"}
+    pipeline = Pipeline(feed.settings, feed.source, feed.lake, feed.ledger, landing=feed.landing)
+    rebuild(pipeline, MemoryRebuilds(feed.lake), [table], "the rebuild")
+    assert {table.state.value for table in feed.apply().tables} == {"applied"}
+    assert {str(t.name): sorted(t.rows["id"].to_pylist()) for t in feed.lake.tables.values()} == {
+        "shop.old": [1, 2],
+        "shop.t": [5],
+    }
 
 
 @pytest.fixture
