@@ -46,8 +46,8 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import FOREVER, Tso
 from cdc_assets.operations.explain import explain
 from cdc_assets.operations.extract import extract
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
-from cdc_assets.operations.opening import LakePipeline
 from cdc_assets.operations.purge import purge
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.status import unfinished_forgets

@@ -58,7 +58,7 @@ def list_(as_json: bool, debug: bool, **given: Any) -> int:
 
     Needs the lake only (--warehouse; --name for one changefeed of it).
     """
-    from cdc_assets.operations.landings import decided
+    from cdc_assets.operations.decide_landed import decided
 
     done, unread = decided(*lake_and_names(given))
     if as_json:
@@ -97,7 +97,7 @@ def release(as_json: bool, debug: bool, topic: str, partition: int, offset: int,
     With --again it is read again instead. A table that is applied beyond its rows is held until it is rebuilt.
     """
     from cdc_assets.model.offsets import Partition
-    from cdc_assets.operations.landings import release_message
+    from cdc_assets.operations.decide_landed import release_message
 
     with _opened(given) as (pipeline, run):
         place = Partition(topic, partition)
@@ -129,7 +129,7 @@ def accept_loss(as_json: bool, debug: bool, topic: str, partition: int, first: i
     Tables of the topic may lack changes from then on, and every listing says so. Import them anew from a dump.
     """
     from cdc_assets.model.offsets import OffsetRange, Partition
-    from cdc_assets.operations.landings import accept_loss as decide
+    from cdc_assets.operations.decide_landed import accept_loss as decide
 
     lost = OffsetRange(Partition(topic, partition), first, max(first, last + 1))
     with _opened(given, is_there=False) as (pipeline, run):  # the first landing may have stopped at it
@@ -155,7 +155,7 @@ def declare_dead(as_json: bool, debug: bool, topic: str, partition: int, **given
     Ends by itself if a message comes after all.
     """
     from cdc_assets.model.offsets import Partition
-    from cdc_assets.operations.landings import declare_dead as decide
+    from cdc_assets.operations.decide_landed import declare_dead as decide
 
     place = Partition(topic, partition)
     with _opened(given) as (pipeline, run):

@@ -23,7 +23,7 @@ from cdc_assets.cli.help import ChangefeedOption
 from cdc_assets.errors import BadSettings
 
 if TYPE_CHECKING:
-    from cdc_assets.operations.opening import LakePipeline
+    from cdc_assets.operations.lake_pipeline import LakePipeline
     from cdc_assets.operations.requests import Request
     from cdc_assets.pipeline.outcome import Outcome
     from cdc_assets.settings.config import ChangefeedSettings, Settings

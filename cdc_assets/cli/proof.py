@@ -138,7 +138,7 @@ def explain(
     is still there and may have changes of the time asked for.
     """
     from cdc_assets.operations.explain import explain as run
-    from cdc_assets.operations.named import position_of
+    from cdc_assets.operations.moments import position_of
     from cdc_assets.report.explanation import explanation_json, explanation_lines
 
     with opened("A row is of", given, is_there=True) as pipeline:

@@ -26,7 +26,7 @@ from cdc_assets.features.dumps.defs import log_imported, upstream_of_ddl
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.reports import StagedWindow
 from cdc_assets.model.steps import ApplyRows, Step
-from cdc_assets.operations.opening import LakePipeline
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.pipeline.outcome import NO_HOOKS, Outcome, RunHooks, TableOutcome
 from cdc_assets.pipeline.pipeline import log_steps
 from cdc_assets.planning.partitions import PartitionKey, format_partition_key, life_of, limit_of, parse_partition_key

@@ -32,9 +32,9 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted, seconds_text
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import MOVE_HEADS, compact_overdue, expire_snapshots
 from cdc_assets.operations.named import table_called
-from cdc_assets.operations.opening import LakePipeline
 from cdc_assets.operations.release import propose_release
 from cdc_assets.pipeline.outcome import Outcome, RunHooks, TableOutcome
 from cdc_assets.pipeline.pipeline import Pipeline, log_steps

@@ -40,7 +40,7 @@ from cdc_assets.model.tso import Tso, seconds_behind, seconds_between, tso_time
 from cdc_assets.model.window_metrics import WindowMetrics
 from cdc_assets.model.wording import counted, first_of, seconds_text
 from cdc_assets.operations.inspect import conformance_report
-from cdc_assets.operations.opening import LakePipeline
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.status import lake_status
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
 from cdc_assets.planning.plan import Plan

@@ -24,7 +24,7 @@ from cdc_assets.model.reports import Report
 from cdc_assets.model.steps import AddedStep, ApplyRows, CreateTable, Step
 from cdc_assets.model.table_history import Event
 from cdc_assets.model.tso import Tso
-from cdc_assets.operations.opening import LakePipeline
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome, TableRun
 from cdc_assets.planning.partitions import PartitionKey, format_partition_key
 from cdc_assets.planning.plan import Plan

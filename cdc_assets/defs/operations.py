@@ -20,8 +20,8 @@ from cdc_assets.features.dumps.defs import log_rebuilt
 from cdc_assets.features.kinds.decoding import keeps_states
 from cdc_assets.model.tso import tso_time
 from cdc_assets.model.wording import counted
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import MOVE_HEADS, MaintenanceResult, maintain
-from cdc_assets.operations.opening import LakePipeline
 from cdc_assets.operations.rebuild import SwappedTable, rebuild, requested_tables
 from cdc_assets.operations.requests import MaintenanceRequest, RebuildRequest, Request
 from cdc_assets.planning.partitions import format_partition_key, format_table

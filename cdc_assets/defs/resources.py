@@ -23,7 +23,8 @@ from cdc_assets.lake.spark.session import java_needed
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.wording import counted
-from cdc_assets.operations.opening import LakePipeline, open_pipeline, open_state
+from cdc_assets.operations.lake_pipeline import LakePipeline
+from cdc_assets.operations.opening import open_pipeline, open_state
 from cdc_assets.operations.status import known_tables
 from cdc_assets.pipeline.pipeline import Watch
 from cdc_assets.run_coordinator import CHANGEFEED_TAG

@@ -27,6 +27,7 @@ schema               tables created, changed, rewritten; names that no column ca
 swap                 tables built aside and swapped in one commit
 tickets              work that must not run beside other work, as properties of the lake's own namespace (no JVM)
 chores               what is due for a table's files (no JVM)
+recent_states        whether states that runs have just written are what they should be, without Spark (no JVM)
 maintenance          files and snapshots kept in shape
 catalogs/            the catalog, without a JVM
 spark/               Spark sessions and the JVM gateway

@@ -17,19 +17,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import polars as pl
 import pyarrow as pa
 
-from cdc_assets.decoding.deliveries import groupable
 from cdc_assets.decoding.keyed_rows import RecordLookup, RecordReplay
-from cdc_assets.decoding.split import with_key
-from cdc_assets.decoding.states import END_TS, START_TS
 from cdc_assets.errors import TableMoved
 from cdc_assets.features.quarantine.lake import Quarantine
 from cdc_assets.formats import SplitReader
-from cdc_assets.formats.decoded import COMMIT_TS, POSITION
+from cdc_assets.formats.decoded import POSITION
 from cdc_assets.lake import table_renames
-from cdc_assets.lake.lake_table import KEYED_SINCE, LakeTable
 from cdc_assets.lake.scan import TableScan
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.staging import stage
@@ -48,8 +43,6 @@ from cdc_assets.model.reports import StagedWindow, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.model.tso import Tso, iso_now
-from cdc_assets.model.wording import counted
-from cdc_assets.types.frames import exact
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -170,6 +163,8 @@ class Lake:
 
     def look_at_states(self, life: Life, since: Tso, schema: TableSchema) -> str:
         """Return what is wrong with states that were written since a position, "" for nothing. Starts no JVM."""
+        from cdc_assets.lake.recent_states import state_fault
+
         return state_fault(self.state, life, since, schema)
 
     def names(self) -> set[TableId]:
@@ -290,67 +285,3 @@ class Lake:
         self.workbench.close()
         with suppress(Exception):
             self.state.close()
-
-
-_SHOWN = 3
-
-
-def state_fault(state: LakeState, life: Life, since: Tso, schema: TableSchema) -> str:
-    """Return what is wrong with states written since a position, a sentence with the first keys; "" if nothing is."""
-    table, mirror, schema = state.find(life), state.tables().get(life.source), schema.in_lake
-    scan = TableScan(state, table)
-    keyed = int(state.file(table.metadata_location).properties.get(KEYED_SINCE) or -1)
-    faults = _overlaps(scan, max(since, keyed), schema)
-    if mirror is not None and None not in (mirror.name, table.name) and _place(mirror) == _place(table):
-        rows = TableScan(state, mirror)
-        faults += _differences(scan, rows, since, schema)
-        open_, wanted = scan.count(f"{END_TS} IS NULL"), rows.count("")
-        if table.since is None and open_ != wanted:
-            faults.append(f"there are {counted(open_, 'open state')}, and {mirror.name} has {counted(wanted, 'row')}")
-    return f"{life}: {'; '.join(faults)}. Rebuild it: cdc-assets rebuild {life}." if faults else ""
-
-
-def _place(table: LakeTable) -> object:
-    return table.label.progress, table.label.ddl
-
-
-def _overlaps(scan: TableScan, since: Tso, schema: TableSchema) -> list[str]:
-    columns = [*schema.key, START_TS, END_TS]
-    condition = f"{START_TS} > {since} OR {END_TS} > {since}"
-    frame, by = with_key(_together(scan, condition, columns), schema, (START_TS, END_TS))
-    frame = frame.sort([*by, START_TS], nulls_last=True)
-    follows = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(-1)) for name in by)
-    next_ = pl.when(follows.fill_null(False)).then(pl.col(START_TS).shift(-1))
-    overlaps = (next_ < pl.col(END_TS).fill_null(next_ + 1)) | (pl.col(END_TS) <= pl.col(START_TS))
-    wrong = frame.filter(overlaps.fill_null(False))
-    return _sentence("{count:,} of its states overlap the next one of their key", wrong.select(map(exact, schema.key)))
-
-
-def _differences(scan: TableScan, mirror: TableScan, since: Tso, schema: TableSchema) -> list[str]:
-    live = [(column.name, column.source_name) for column in schema.live]
-    own_columns, theirs = ([pair[side] for pair in (*live, (COMMIT_TS, COMMIT_TS))] for side in (0, 1))
-    states = _together(scan, f"{COMMIT_TS} > {since} AND {END_TS} IS NULL", own_columns)
-    rows = _together(mirror, f"{COMMIT_TS} > {since}", theirs).rename_columns(own_columns)
-    sides = [
-        side.append_column("_cdc_count", pa.repeat(pa.scalar(sign, pa.int64()), side.num_rows))
-        for side, sign in ((states, 1), (rows.cast(states.schema), -1))
-    ]
-    frame = pl.from_arrow(pa.concat_tables(sides))
-    assert isinstance(frame, pl.DataFrame)
-    by = [groupable(frame, name).alias(f"_cdc_value_{place}") for place, name in enumerate(own_columns)]
-    counts = frame.group_by(by).agg(pl.col("_cdc_count").sum(), *(pl.col(exact(name)).first() for name in schema.key))
-    wrong = counts.filter(pl.col("_cdc_count") != 0).select(map(exact, schema.key)).unique()
-    return _sentence("the open state is not the row of the mirror, for {count:,} of the keys", wrong)
-
-
-def _together(scan: TableScan, condition: str, columns: list[str]) -> pa.Table:
-    types = scan.schema(columns)
-    return pa.concat_tables([types.empty_table(), *(rows.cast(types) for rows in scan.where(condition, columns))])
-
-
-def _sentence(text: str, keys: pl.DataFrame) -> list[str]:
-    if not len(keys):
-        return []
-    first = keys.sort(pl.all(), nulls_last=True).head(_SHOWN).rows()
-    shown = ", ".join(str(row[0] if len(row) == 1 else row) for row in first)
-    return [f"{text.format(count=len(keys))} (key {shown})"]

@@ -7,11 +7,14 @@ explain        where a row comes from
 extract        changes of a table between two positions
 inspect        the contents of a changefeed's prefix, and whether it can be followed
 keys           keys as people give them
-landings       what is landed of topics, which rows are still wanted, and what people decide about messages
+decide_landed  what people decide about messages of topics
+landings       what is landed of topics, and which landed rows are still wanted
 table_rows     rows of the lake as of one snapshot, and the columns of logs
 maintenance    do what is due for the lake's files
 metrics        metrics of a lake as text, and in a file
-named          which table and which moment a person means
+lake_pipeline  the pipeline into an Iceberg lake, with what only that lake can do
+moments        moments as people give them: a TSO, a time, the name of a cut
+named          which table a person means
 net_changes    what several changes of a key come to
 opening        settings -> open parts
 purge          dropped tables removed for good, with their files

@@ -24,7 +24,8 @@ from cdc_assets.model.layout import LIVING
 from cdc_assets.model.progress import Life, Phase, Whole
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.operations.engines import connections, snapshot_statements
-from cdc_assets.operations.named import is_called, no_such_table, parse_moment
+from cdc_assets.operations.moments import parse_moment
+from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.operations.opening import open_state, read_ledger
 from cdc_assets.operations.status import cuts_of, earliest_records
 

@@ -29,7 +29,7 @@ from cdc_assets.io.scratch import scratch
 from cdc_assets.io.storage import Opener
 from cdc_assets.io.storage_uri import opener
 from cdc_assets.operations.extract import Extract, extract
-from cdc_assets.operations.named import position_of
+from cdc_assets.operations.moments import position_of
 from cdc_assets.operations.requests import ChangesRequest
 from cdc_assets.pipeline.pipeline import Pipeline, looking_again
 

@@ -22,7 +22,7 @@ from cdc_assets.planning.plan import open_exchanges
 if TYPE_CHECKING:
     from cdc_assets.lake.maintenance import LakeMaintenance
     from cdc_assets.model.table_history import TableHistory
-    from cdc_assets.operations.opening import LakePipeline
+    from cdc_assets.operations.lake_pipeline import LakePipeline
     from cdc_assets.planning.plan import Plan
 
 _BATCH = 100

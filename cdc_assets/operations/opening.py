@@ -11,14 +11,13 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.lake import Lake
 from cdc_assets.ledger import Ledger
-from cdc_assets.pipeline.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cdc_assets.lake import LakeState
+    from cdc_assets.operations.lake_pipeline import LakePipeline
     from cdc_assets.pipeline.pipeline import Watch
     from cdc_assets.pipeline.planner import Planner
     from cdc_assets.settings.config import ChangefeedSettings
@@ -121,6 +120,7 @@ def open_pipeline(
 
             start_jvm_aside(lake)
         from cdc_assets.lake import Lake
+        from cdc_assets.operations.lake_pipeline import LakePipeline
         from cdc_assets.pipeline.planner import PlanRequest
 
         opened = Lake(lake, settings.name, spark, settings.namespace, settings.decode)
@@ -145,9 +145,3 @@ def open_planner(settings: ChangefeedSettings, lake: LakeSettings | None) -> Ite
 
     with open_feed(settings, None) as feed, closing(Ledger("sqlite://")) as ledger:
         yield Planner(settings, feed.source, EmptyLake(), ledger)
-
-
-class LakePipeline(Pipeline):
-    """One changefeed into one Iceberg lake."""
-
-    lake: Lake

@@ -13,7 +13,7 @@ import yaml
 from pyspark.sql import SparkSession
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.operations.named import parse_moment
+from cdc_assets.operations.moments import parse_moment
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets_tests.command_line import Commands, commands_here
 from cdc_assets_tests.little_feed import FIRST, LittleFeed

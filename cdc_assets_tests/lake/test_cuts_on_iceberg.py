@@ -25,8 +25,9 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.as_of import AsOfTable, PastState, as_of
 from cdc_assets.operations.extract import extract
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
-from cdc_assets.operations.opening import LakePipeline, ledger_url
+from cdc_assets.operations.opening import ledger_url
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets_tests.kills import Killed, Trap, trapped
 from cdc_assets_tests.little_feed import FIRST, LittleFeed

@@ -33,7 +33,7 @@ from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, DeleteRows, Predicate, Rekey, RetypeColumn
 from cdc_assets.model.steps import ApplyRows, ExchangePartition
 from cdc_assets.operations.as_of import as_of
-from cdc_assets.operations.opening import LakePipeline
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.query import first_rows
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.status import lake_status

@@ -15,7 +15,7 @@ from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ExchangePartition
-from cdc_assets.operations.opening import LakePipeline
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.settings.lake import LakeSettings

@@ -40,8 +40,8 @@ from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tickets import STALE_SECONDS
 from cdc_assets.model.tso import FOREVER, Tso
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
-from cdc_assets.operations.opening import LakePipeline
 from cdc_assets.operations.status import unfinished_forgets
 from cdc_assets_tests.canaries import leaks
 from cdc_assets_tests.forget_orders import FORGET_SEAMS, LakeOrders, LakeTopicOrders

@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 from cdc_assets.lake import Lake
 from cdc_assets.lake.maintenance import LakeMaintenance
 from cdc_assets.model.schema_changes import ContinueColumn, Rekey
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
-from cdc_assets.operations.opening import LakePipeline
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.settings.sections import MaintenanceSettings
 from cdc_assets_tests.folding import differences

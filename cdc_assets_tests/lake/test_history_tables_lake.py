@@ -20,8 +20,8 @@ from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import tso_time
 from cdc_assets.operations.as_of import as_of
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
-from cdc_assets.operations.opening import LakePipeline
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.lake.test_histories_lake import read

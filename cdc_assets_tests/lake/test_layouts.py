@@ -27,8 +27,8 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.layout import PLAIN, TableLayout, Transform, parse_transforms
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, DropColumn, RenameColumn, RetypeColumn
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import maintain
-from cdc_assets.operations.opening import LakePipeline
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets_tests.canaries import leaks
 from cdc_assets_tests.kills import Killed

@@ -29,7 +29,8 @@ from cdc_assets.model.ledger_entries import TableState
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import CreateTable, DropTable, RenameTable
-from cdc_assets.operations.opening import LakePipeline, open_ledger
+from cdc_assets.operations.lake_pipeline import LakePipeline
+from cdc_assets.operations.opening import open_ledger
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.status import lake_status
 from cdc_assets.pipeline.outcome import Outcome

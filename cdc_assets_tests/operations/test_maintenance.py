@@ -30,8 +30,8 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import CreateTable, DropTable, ExchangePartition
 from cdc_assets.model.tickets import Ticket
 from cdc_assets.operations import maintenance as upkeep
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import MOVE_HEADS, TableMaintenance, maintain
-from cdc_assets.operations.opening import LakePipeline
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.pipeline.planner import EmptyLake, Planner
 from cdc_assets.planning.plan import open_exchanges

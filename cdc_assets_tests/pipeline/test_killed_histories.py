@@ -13,7 +13,7 @@ import pytest
 from cdc_assets.features.cuts.operations import expire, make_cut
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.cuts import cut_requests
-from cdc_assets.operations.opening import LakePipeline
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.kills import Killed, Trap, trapped
 from cdc_assets_tests.little_feed import FIRST, LittleFeed

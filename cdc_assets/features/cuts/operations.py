@@ -16,7 +16,7 @@ from cdc_assets.pipeline.outcome import NO_HOOKS, RunHooks
 
 if TYPE_CHECKING:
     from cdc_assets.model.steps import Step
-    from cdc_assets.operations.opening import LakePipeline
+    from cdc_assets.operations.lake_pipeline import LakePipeline
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 

@@ -23,7 +23,7 @@ from cdc_assets.io.storage_uri import opener
 from cdc_assets.model.forgetting import ForgetReport
 from cdc_assets.model.progress import Life
 from cdc_assets.operations.keys import parse_keys
-from cdc_assets.operations.opening import LakePipeline
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.requests import ForgetRequest
 
 

@@ -18,7 +18,8 @@ from cdc_assets.features.forgetting.planning import by_name, forgotten_of, form_
 from cdc_assets.model.forgetting import ForgottenKeys, digest_key, kept_out, united
 from cdc_assets.model.tso import FOREVER, Tso, iso_now, tso_time
 from cdc_assets.model.wording import counted
-from cdc_assets.operations.named import is_called, position_of
+from cdc_assets.operations.moments import position_of
+from cdc_assets.operations.named import is_called
 from cdc_assets.types.key_digests import key_digests
 
 if TYPE_CHECKING:
