@@ -124,7 +124,7 @@ _PAGE = """\
 # Metrics
 
 What `cdc-assets metrics` prints in the text format of Prometheus; all are gauges. This page is generated from the code
-(`python -m cdc_assets.report.metrics_page`); a test compares the two. Alerts: [production.md](production.md#metrics).
+(`python -m cdc_assets.report.metrics`); a test compares the two. Alerts: [production.md](production.md#metrics).
 
 Labels: `changefeed`, and of a table `table`. The lag has `stage` too (`written`, `checkpoint`, `applied`: see
 [lag by stage](dagster.md#lag-by-stage)), a stopped table `state` (`held`, `failed`), what is not landed of a partition
