@@ -25,6 +25,7 @@ Plugs stand in the tables below and in `protocols`. What several of them have in
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar, Protocol
@@ -218,9 +219,11 @@ def decode(wire: Wire, data: Content, path: str, table: TableId, schema: TableSc
     for messages. Raises MalformedData where nothing of the file can be trusted: another column count than the
     schema, another table's rows, options that its bytes contradict.
     """
+    decode_file: Callable[..., Decoded] = _plug(wire).decode
+    if not schema.confidential:
+        return decode_file(data, path, table, schema, wire)
     with conceal_errors(path, [schema]):
-        decoded: Decoded = _plug(wire).decode(data, path, table, schema, wire)
-        return mask_values(decoded, schema)
+        return mask_values(decode_file(data, path, table, schema, wire), schema)
 
 
 def conceal_blocks(blocks: Iterable[Decoded], path: str, schema: TableSchema) -> Iterator[Decoded]:
@@ -241,7 +244,8 @@ def decode_among(
     Raises MalformedData of the first table where the split is of none of them, or has rows of several.
     """
     first: MalformedData | None = None
-    with conceal_errors(path, [schema for _, schema in tables]):
+    schemas = [schema for _, schema in tables]
+    with conceal_errors(path, schemas) if any(schema.confidential for schema in schemas) else nullcontext():
         for table, schema in tables:
             try:
                 return table, decode(wire, data, path, table, schema)
