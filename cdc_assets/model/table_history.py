@@ -172,6 +172,10 @@ class TableHistory:
         """Return the name that it has once all DDL through a position has taken effect, None if it has none then."""
         return next((name for name, since, until in self.names if since <= position < until), None)
 
+    def names_after(self, position: Tso) -> frozenset[TableId]:
+        """Return the names, folded, that it has anywhere above a position."""
+        return frozenset(name.folded for name, _, until in self.names if until > position)
+
     def called_at(self, position: Tso) -> TableId:
         """Return the name that it has then, or had last; a history table's is its own."""
         names = [(event.at, event.name) for event in self.events if event.name is not None]

@@ -297,8 +297,7 @@ def _held_by_late_rows(
     for event in landed.open_late if landed is not None else ():
         assert event.table is not None
         name, version = event.table.folded, event.position + 1
-        had = ((life, former, until) for life, table in lives.items() for former, _, until in table.names)
-        yield event, {life for life, former, until in had if former.folded == name and until > version}
+        yield event, {life for life, table in lives.items() if name in table.names_after(version)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -305,9 +305,8 @@ def _stops(history: History, facts: FeedFacts) -> dict[Life, HoldTable]:
         own = TableId(schema, table).folded
         for life, held in history.lives.items():
             concerned = any(
-                (name.folded in names or name.folded == own or (not table and name.folded.schema == own.schema))
-                and until > version
-                for name, _, until in held.names
+                name in names or name == own or (not table and name.schema == own.schema)
+                for name in held.names_after(version)
             )
             if concerned and (life not in stops or version < stops[life].at):
                 stops[life] = HoldTable(life, max(version, life.version), why)

@@ -182,7 +182,7 @@ def versionless_holds(source: Source, wire: Wire, listing: Listing, history: His
             f"move them from {root}/0 into {root}/{version}, under numbers that are free there"
         )
         for life, table in history.lives.items():
-            if any(name.folded in names and until > (since or 0) for name, _, until in table.names):
+            if not table.names_after(since or 0).isdisjoint(names):
                 yield HoldTable(life, max(since or 0, life.version), f"{reason}. To go on, {way}.", (way,))
 
 
