@@ -26,6 +26,10 @@ survive pickling, because most of them are raised on a Spark executor.
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 
@@ -118,3 +122,32 @@ class BucketMissing(SetupError):
 
 class JavaMissing(SetupError):
     """No Java that Spark 4.1 runs on was found."""
+
+
+@contextmanager
+def as_cdc_error(build: Callable[[str], CdcError], show_text: bool = True) -> Iterator[None]:
+    """Convert an unexpected exception into the CdcError that `build` makes of a description: its type and text.
+
+    With `show_text=False` its text is left out, because it may quote a value that is shown nowhere: the description is
+    its type, what the system says of it, and the place in this package; the exception is not chained. A CdcError and
+    what an installation lacks (ImportError, MemoryError) pass as they are.
+    """
+    try:
+        yield
+    except (CdcError, ImportError, MemoryError):
+        raise
+    except Exception as error:
+        if show_text:
+            raise build(f"{type(error).__name__}: {error}") from error
+        system_message = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""
+        raise build(f"{type(error).__name__}{system_message}{_place_of(error)}") from None
+
+
+def _place_of(error: BaseException) -> str:
+    """Return where in this package an exception was raised, or what it called raised it; "" for nowhere in it."""
+    package = Path(__file__).parent
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename)
+        if package in file.parents:
+            return f" in {file.relative_to(package.parent).as_posix()}, line {frame.lineno}"
+    return ""

@@ -44,7 +44,8 @@ from cdc_assets.features.columns.decoding import (
 )
 from cdc_assets.features.kinds.decoding import kind_of
 from cdc_assets.formats import SplitReader
-from cdc_assets.formats.decoded import COMMIT_TS, OP, UNCHANGED, Op, has_patches
+from cdc_assets.formats.changes import has_patches
+from cdc_assets.formats.decoded import COMMIT_TS, OP, UNCHANGED, Op
 from cdc_assets.history.policies import WAYS, ways_out
 from cdc_assets.landing.landing import Executors
 from cdc_assets.model.cuts import Cut, CutRequest, CutTable, TagTable, cut_requests

@@ -70,7 +70,7 @@ FEATURES = {
     "extract, explain": Feature(
         r"[Ee]xtract|[Ee]xplain|RowExplanation",
         r"extract|explain|explanation|feed_changes|net_changes",
-        27,
+        26,
     ),
 }
 

@@ -24,12 +24,11 @@ from unittest.mock import patch
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import UniformReader, Wire
+from cdc_assets.formats import MessageOptions, UniformReader, Wire
 from cdc_assets.formats.avro import sanitized
 from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.formats.decoded import COMMIT_TS, LINE, Decoded
 from cdc_assets.formats.messages import Kind, SchemaEvent
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.history.history import read_history
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile, Listing, SchemaFile

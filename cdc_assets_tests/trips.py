@@ -16,14 +16,14 @@ __all__ = ["files_of"]
 
 _T = TypeVar("_T")
 _PACKAGE = f"{Path(cdc_assets.__file__).parent}/"
-_NOT_COUNTED = re.compile(r"model/|errors\.py|types/|formats/(?:.*/)?(?:(?:\w+_)?records|words|decoded)\.py")
+_NOT_COUNTED = re.compile(r"model/|errors\.py|types/|formats/(?:.*/)?(?:(?:\w+_)?records|words)\.py")
 
 
 def files_of(work: Callable[[], _T]) -> tuple[set[str], _T]:
     """Return the files whose functions ran, in any thread that `work` began too, and what `work` returns.
 
     Values that cross a stage, errors and tables of types are not counted, nor is what an import runs. What a protocol
-    reads and gives are such values too: records, what makes them of bytes, and decoded changes.
+    reads is such a value too: records, and what makes them of bytes, of which a protocol knows no more than of these.
     """
     seen: set[str] = set()
 

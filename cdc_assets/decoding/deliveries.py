@@ -23,7 +23,8 @@ import pyarrow as pa
 
 from cdc_assets.decoding import DELIVERY, FILE
 from cdc_assets.decoding.split import Split
-from cdc_assets.formats.decoded import LINE, OP, position_column
+from cdc_assets.formats.changes import position_column
+from cdc_assets.formats.decoded import LINE, OP
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso

@@ -23,7 +23,8 @@ import pyarrow.compute as pc
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.split import with_key
 from cdc_assets.decoding.states import FIRST
-from cdc_assets.formats.decoded import LINE, OP, UNCHANGED, Op, has_patches, position_column
+from cdc_assets.formats.changes import has_patches, position_column
+from cdc_assets.formats.decoded import LINE, OP, UNCHANGED, Op
 from cdc_assets.model.progress import MissingRows
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows

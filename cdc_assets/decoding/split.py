@@ -30,22 +30,12 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding import DELIVERY, FILE
 from cdc_assets.decoding.own_columns import LAST_CHANGE, OwnColumn
-from cdc_assets.errors import MalformedData
+from cdc_assets.errors import MalformedData, as_cdc_error
 from cdc_assets.features.dumps.formats import dumped_rows
 from cdc_assets.formats import SplitReader, Wire, commit_stamps, decode_among
-from cdc_assets.formats.decoded import (
-    COMMIT_TS,
-    LINE,
-    MOVED,
-    OP,
-    POSITION,
-    UNCHANGED,
-    Content,
-    Decoded,
-    position_column,
-    shape_of,
-)
-from cdc_assets.formats.redaction import OF_FORGOTTEN, foreseen, without_quotes, without_values
+from cdc_assets.formats.changes import position_column, shape_of
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, MOVED, OP, POSITION, UNCHANGED, Content, Decoded
+from cdc_assets.formats.redaction import OF_FORGOTTEN, without_quotes, without_values
 from cdc_assets.model.reports import FileStats, KeyRange, Reject, Report
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
@@ -123,7 +113,7 @@ def concerning_file(file: DataFile, *, quoted: bool) -> AbstractContextManager[N
             path=file.name,
         )
 
-    return foreseen(meaning, quoted)
+    return as_cdc_error(meaning, quoted)
 
 
 def may_quote(step: ApplyRows) -> bool:

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from cdc_assets.decoding.own_columns import LAST_CHANGE, MOMENTS, OwnColumn
 from cdc_assets.decoding.split import with_key
-from cdc_assets.formats.decoded import COMMIT_TS, OP, UNCHANGED, has_patches, position_column
+from cdc_assets.formats.changes import has_patches, position_column
+from cdc_assets.formats.decoded import COMMIT_TS, OP, UNCHANGED
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.frames import exact

@@ -24,7 +24,8 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding.split import MAX_REJECTS, Split, concerning_file
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats.decoded import LINE, OP, position_column
+from cdc_assets.formats.changes import position_column
+from cdc_assets.formats.decoded import LINE, OP
 from cdc_assets.formats.redaction import NOT_SHOWN
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableSchema

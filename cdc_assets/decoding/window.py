@@ -40,13 +40,13 @@ from cdc_assets.decoding.split import (
 )
 from cdc_assets.decoding.upgrade import upgraded
 from cdc_assets.decoding.validate import validated
-from cdc_assets.errors import MalformedData, StepFailed
+from cdc_assets.errors import MalformedData, StepFailed, as_cdc_error
 from cdc_assets.features.columns.decoding import reduced_with_marks, with_places
 from cdc_assets.features.dumps.formats import DumpRows, dump_rows
 from cdc_assets.features.kinds.decoding import kind_of
 from cdc_assets.formats import SplitReader, raw_records, record_beginning, record_identity, record_places
-from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, POSITION, Decoded, Op, position_column
-from cdc_assets.formats.redaction import foreseen
+from cdc_assets.formats.changes import position_column
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, POSITION, Decoded, Op
 from cdc_assets.io.sealing import seal
 from cdc_assets.model.layout import DELETED_AT
 from cdc_assets.model.masks import SealKey
@@ -357,7 +357,7 @@ def concerning_table(step: ApplyRows) -> AbstractContextManager[None]:
             table=str(step.life),
         )
 
-    return foreseen(meaning, may_quote(step))
+    return as_cdc_error(meaning, may_quote(step))
 
 
 # --- reports ----------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.avro_records import (
     RecordSchema,
     SchemaRecords,
@@ -55,7 +56,6 @@ from cdc_assets.formats.messages import (
     position_texts,
     unpacked_array,
 )
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.formats.records import CellKind, Marks, Path, Records, bits
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.families import BINARY, CHARACTER, INTEGER

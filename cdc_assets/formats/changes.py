@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats.decoded import MOVED, NOT_WRITTEN, UNCHANGED, Decoded, Op, shape_of
+from cdc_assets.formats import MessageOptions
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, MOVED, NOT_WRITTEN, OP, POSITION, UNCHANGED, Decoded, Op
 from cdc_assets.formats.members import named
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.formats.records import CellKind, Path, RecordColumn, Records, bits
 from cdc_assets.formats.words import Marks
 from cdc_assets.model.reports import Reject
@@ -30,6 +30,9 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.types.key_digests import encoded_keys
 from cdc_assets.types.mysql_types import arrow_type, finish, misfit, values, wire_type
 from cdc_assets.types.mysql_values import LOSSY, Binary, Values, changed_in_key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "LOST_FLOAT",
@@ -388,7 +391,7 @@ def of_unknown_column(records: Records, name: str, side: Path, after: Path | Non
     not. A column that column selectors leave out stands without a value in rows of some versions of TiCDC; a value in
     an image that counts proves that the selectors are not those of the changefeed.
     """
-    known = next((column for column in schema.columns if column.name == name and column.virtual), None)
+    known = next((column for column in schema.columns if column.name == name), None)
     if known is not None and (known.selected or after is not None):
         return np.zeros(len(records), bool)
     cells = records.column(*side, name)
@@ -602,3 +605,23 @@ def _misfit(text: str, column: Column) -> str:
         f'"{text}" stands for members of {column.type} whose names are not known: messages give numbers, and no CREATE '
         "TABLE that was seen gives the names. Give the table's CREATE TABLE in the setting `schemas`."
     )
+
+
+def shape_of(columns: Iterable[Column]) -> pa.Schema:
+    """Return the Arrow schema of changes that have these columns of a table."""
+    import pyarrow as pa  # the options of formats are read where no row is
+
+    from cdc_assets.types.mysql_types import arrow_type
+
+    own = [pa.field(OP, pa.int8()), pa.field(COMMIT_TS, pa.int64()), pa.field(LINE, pa.int64())]
+    return pa.schema([*own, *(pa.field(column.name, arrow_type(column)) for column in columns)])
+
+
+def position_column(changes: pa.Table) -> str:
+    """Return the name of the column that orders changes and by which windows are cut."""
+    return POSITION if POSITION in changes.column_names else COMMIT_TS
+
+
+def has_patches(changes: pa.Table) -> bool:
+    """Return whether some changes have some columns only."""
+    return UNCHANGED in changes.column_names and changes.column(UNCHANGED).null_count < changes.num_rows

@@ -17,12 +17,11 @@ One row per row image, whatever the format, so that nothing behind a decoder kno
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from cdc_assets.model.reports import Reject
-from cdc_assets.model.schema import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +51,7 @@ class Op(enum.IntEnum):
     UPDATE = 2
     """The image after an update whose image before is not in the file. With UNCHANGED its row must exist."""
     PATCH = 3
-    """The same with UNCHANGED, which is passed over where its row does not exist."""
+    """The image after an update, with UNCHANGED: it is passed over where its row does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,23 +74,3 @@ class Decoded:
 Content: TypeAlias = Sized
 """What is in a split, for the decoder of its wire format: the bytes of a file, or messages of a topic as they were
 landed (`landed.Frame`). Its length is in bytes."""
-
-
-def shape_of(columns: Iterable[Column]) -> pa.Schema:
-    """Return the Arrow schema of changes that have these columns of a table."""
-    import pyarrow as pa  # the options of formats are read where no row is
-
-    from cdc_assets.types.mysql_types import arrow_type
-
-    own = [pa.field(OP, pa.int8()), pa.field(COMMIT_TS, pa.int64()), pa.field(LINE, pa.int64())]
-    return pa.schema([*own, *(pa.field(column.name, arrow_type(column)) for column in columns)])
-
-
-def position_column(changes: pa.Table) -> str:
-    """Return the name of the column that orders changes and by which windows are cut."""
-    return POSITION if POSITION in changes.column_names else COMMIT_TS
-
-
-def has_patches(changes: pa.Table) -> bool:
-    """Return whether some changes have some columns only."""
-    return UNCHANGED in changes.column_names and changes.column(UNCHANGED).null_count < changes.num_rows

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import InputError
-from cdc_assets.formats import Wire
-from cdc_assets.formats.decoded import COMMIT_TS, LINE, NOT_WRITTEN, POSITION, Decoded, position_column
+from cdc_assets.formats import MessageOptions, Wire
+from cdc_assets.formats.changes import position_column
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, NOT_WRITTEN, POSITION, Decoded
 from cdc_assets.formats.messages import codec_of
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.model.landed import LandedSplit
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import TableId, TableSchema
@@ -192,8 +192,7 @@ def _part(
     names = (column.name for column in schema.stored if column.name not in schema.exact)
     hidden = hidden_columns(options.column_selectors, (table.schema, table.table), names, options.case_sensitive)
     if hidden:  # rows of some versions of TiCDC have them all the same, without their values
-        left_out = {column.name: replace(column, virtual=True, selected=False) for column in schema.columns}
-        columns = (left_out[column.name] if column.name in hidden else column for column in schema.columns)
+        columns = (replace(column, selected=column.name not in hidden) for column in schema.columns)
         schema = replace(schema, columns=tuple(columns))
     decoded = codec_of(options).decode(rows, path, table, schema, options)
     if hidden:

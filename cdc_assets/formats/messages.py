@@ -24,9 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, MalformedData
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.decoded import Decoded
 from cdc_assets.formats.json_records import NO_VALUE, json_value
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.formats.records import Marks, Records, bits, explained
 from cdc_assets.io.compression import snappy_block
 from cdc_assets.model.schema import Column, ReadColumn, TableId, TableSchema

@@ -23,6 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.changes import (
     Cells,
     Faults,
@@ -48,7 +49,6 @@ from cdc_assets.formats.messages import (
     unpack,
     unpacked_array,
 )
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.formats.records import CellKind, Marks, Records, bits
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.families import FLOATING, INTEGER

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cdc_assets.errors import CdcError, MalformedData
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import TableSchema
-
-if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
-    pass
 
 NOT_SHOWN = "what was found is not shown, because values of its table are masked (setting privacy)"
 OF_FORGOTTEN = "what was found is not shown, because it may be of a forgotten row"
@@ -43,40 +31,8 @@ def without_quotes(place: str, not_shown: str) -> str:
 
 
 @contextmanager
-def foreseen(meaning: Callable[[str], CdcError], quoted: bool = True) -> Iterator[None]:
-    """Raise an error that nobody foresaw as the one that `meaning` makes of what can be said of it.
-
-    That is its type and text; where the text may have a value that is to be shown nowhere (not `quoted`), its type,
-    what the system says of it, and the place in this package, and no error that led to it is chained. An installation
-    that lacks something is raised as it is.
-    """
-    try:
-        yield
-    except (CdcError, ImportError, MemoryError):
-        raise
-    except Exception as error:
-        if quoted:
-            raise meaning(f"{type(error).__name__}: {error}") from error
-        system_message = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""
-        raise meaning(f"{type(error).__name__}{system_message}{_place_of(error)}") from None
-
-
-def _place_of(error: BaseException) -> str:
-    """Return where in this package an error was raised, or what it called raised it."""
-    package = Path(__file__).parents[1]
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        file = Path(frame.filename)
-        if package in file.parents:
-            return f" in {file.relative_to(package.parent).as_posix()}, line {frame.lineno}"
-    return ""
-
-
-@contextmanager
 def conceal_errors(path: str, schemas: Sequence[TableSchema]) -> Iterator[None]:
-    """Raise errors that may repeat values of masked columns as MalformedData that says their place alone."""
-    if not any(schema.confidential for schema in schemas):
-        yield
-        return
+    """Raise errors of confidential tables, which may repeat values, as MalformedData that says their place alone."""
     try:
         yield
         return

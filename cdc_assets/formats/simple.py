@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.changes import Cells, Faults, RowSides, changes_of, of_unknown_column, unknown_column
 from cdc_assets.formats.decoded import Decoded
 from cdc_assets.formats.json_records import json_records, json_value, parsed_records, print_json
@@ -43,7 +44,6 @@ from cdc_assets.formats.messages import (
     unpack,
     unpacked_array,
 )
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.formats.records import CellKind, Records, bits, explained
 from cdc_assets.formats.simple_records import read_head, read_message
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema

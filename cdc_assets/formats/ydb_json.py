@@ -25,8 +25,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats.changes import Cells, Faults, Images, changes_of, patch_op, side_by_side
-from cdc_assets.formats.decoded import Decoded, Op, shape_of
+from cdc_assets.formats import MessageOptions
+from cdc_assets.formats.changes import Cells, Faults, Images, changes_of, patch_op, shape_of, side_by_side
+from cdc_assets.formats.decoded import Decoded, Op
 from cdc_assets.formats.json_records import json_records, json_value
 from cdc_assets.formats.messages import (
     Classification,
@@ -42,7 +43,6 @@ from cdc_assets.formats.messages import (
     one_row_messages,
     position_texts,
 )
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, bits, explained
 from cdc_assets.formats.values.ydb import NUMBERS, cells_of
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema

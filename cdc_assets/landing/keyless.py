@@ -22,9 +22,9 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.json_records import json_value, print_json
 from cdc_assets.formats.messages import Kind, dialect_of, is_of_snapshot
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.landing.files import LandingStore
 from cdc_assets.landing.order import RESTART_MS, ROW_PLACES, Line, Piece, runs_of, sent_ms
 from cdc_assets.model.landed import EventKind, Landed, Stream, StreamEnd

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_assets.errors import TableMoved
-from cdc_assets.formats.protocols import MessageOptions
+from cdc_assets.formats import MessageOptions
 from cdc_assets.io.retries import retrying
 from cdc_assets.lake.staging.executors import refuse_unshared
 from cdc_assets.landing.batch import LandingBatch, LandingCounts, commit, rows_after, state_after

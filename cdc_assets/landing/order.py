@@ -30,8 +30,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.ddl import is_statement, rename_pairs
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.messages import SNAPSHOT_DDL, Kind, dialect_of, is_of_snapshot, position_text
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.landing.groups import (
     add_row,
     can_follow,

@@ -41,10 +41,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.errors import BadSettings, CdcError, InputError, MalformedData, SetupError, StepFailed
+from cdc_assets.errors import BadSettings, CdcError, InputError, MalformedData, SetupError, StepFailed, as_cdc_error
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.messages import Kind, MessageCodec, SchemaEvent, codec_of, read_claim
-from cdc_assets.formats.protocols import MessageOptions
-from cdc_assets.formats.redaction import foreseen
 from cdc_assets.landing.files import LANDED, PART, codes_of, in_runs, open_deliveries
 from cdc_assets.model.landed import (
     LEFT_OUT,
@@ -196,7 +195,7 @@ def concerning_messages(options: MessageOptions) -> AbstractContextManager[None]
             "with this text."
         )
 
-    return foreseen(meaning, quoted=False) if options.confidential else nullcontext()
+    return as_cdc_error(meaning, show_text=False) if options.confidential else nullcontext()
 
 
 def read_range(log: LogReader, landed: Landed, wanted: OffsetRange, noted: Counter[str], take: Take) -> OffsetRange:

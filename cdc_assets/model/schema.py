@@ -227,8 +227,8 @@ class TableSchema:
 
     @property
     def stored(self) -> tuple[Column, ...]:
-        """The columns of the lake table: all but virtual generated ones."""
-        return tuple(column for column in self.columns if not column.virtual)
+        """The columns that rows have: all but virtual generated ones, and those that column selectors leave out."""
+        return tuple(column for column in self.columns if column.selected and not column.virtual)
 
     @property
     def live(self) -> tuple[Column, ...]:

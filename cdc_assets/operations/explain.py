@@ -28,7 +28,8 @@ from cdc_assets.features.forgetting.planning import UnknownKeys, by_name, digest
 from cdc_assets.features.verification.operations_repair import REPAIR
 from cdc_assets.features.verification.operations_rows import python_rows, value_text
 from cdc_assets.formats import record_places
-from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, POSITION, UNCHANGED, Op, position_column
+from cdc_assets.formats.changes import position_column
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, POSITION, UNCHANGED, Op
 from cdc_assets.io.sealing import unseal
 from cdc_assets.model.explanation import RowChange, RowExplanation, SetAside, TableChange
 from cdc_assets.model.forgetting import ForgottenKeys, kept_out

@@ -25,7 +25,8 @@ from cdc_assets.decoding.split import key_ranges
 from cdc_assets.decoding.window import Window, decode_window, look_beside, merge_reports, reduced, rejected
 from cdc_assets.errors import CdcError
 from cdc_assets.features.kinds.decoding import kind_of
-from cdc_assets.formats.decoded import POSITION, position_column
+from cdc_assets.formats.changes import position_column
+from cdc_assets.formats.decoded import POSITION
 from cdc_assets.io.scratch import scratch
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.forgetting import ForgottenKeys

@@ -25,7 +25,8 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import CdcError
 from cdc_assets.formats import Wire, decode_among
-from cdc_assets.formats.decoded import LINE, Decoded, position_column
+from cdc_assets.formats.changes import position_column
+from cdc_assets.formats.decoded import LINE, Decoded
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId, TableSchema

@@ -77,9 +77,6 @@ def _form(column: Column, origin: str) -> str:
     return f"{origin}: {family}{sense}{masked}"
 
 
-__all__ = ["encoded_keys", "keys_in", "masked_keys"]
-
-
 def encoded_keys(rows: pa.Table, key: Sequence[str]) -> bytes:
     """Return the keys of a record's rows as an Arrow stream; b"" where there is no row, or one without a whole key."""
     if not key or not rows.num_rows or any(rows.column(name).null_count for name in key):

@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats.protocols import PROTOCOLS, MessageOptions
+from cdc_assets.formats import MessageOptions
+from cdc_assets.formats.protocols import PROTOCOLS
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.sources.topics import BATCH_BYTES
 from cdc_assets_tests.bench import streams

@@ -12,7 +12,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from cdc_assets.formats.protocols import MessageOptions
+from cdc_assets.formats import MessageOptions
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.types.ydb_types import ydb_column
 

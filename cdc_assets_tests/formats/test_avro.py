@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_assets.formats import avro_records
+from cdc_assets.formats import MessageOptions, avro_records
 from cdc_assets.formats.avro import classify, decode, sanitized, schema_ids, schemas
 from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, Op
 from cdc_assets.formats.messages import Kind
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets_tests.topics import messages_of, rows_of
 

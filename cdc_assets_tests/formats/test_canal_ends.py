@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.canal_json import messages
 from cdc_assets.formats.canal_json.ends import Ends, read_ends
 from cdc_assets.formats.canal_json.messages import classify
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets_tests.formats.test_canal_messages import message
 from cdc_assets_tests.topics import Topic, topics
 

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.canal_json.messages import classify, decode, schemas
 from cdc_assets.formats.decoded import COMMIT_TS
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets_tests.topics import Topic, messages_of, rows_of, topics
 

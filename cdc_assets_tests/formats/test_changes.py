@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.changes import Cells, Faults, Images, changes_of
 from cdc_assets.formats.decoded import COMMIT_TS
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.types.mysql_values import ZERO_DATE
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.changes import LOST_FLOAT
 from cdc_assets.formats.craft.messages import classify, decode, schemas
 from cdc_assets.formats.decoded import COMMIT_TS, LINE, Decoded, Op
 from cdc_assets.formats.messages import lines_of
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets_tests.craft_writer import Cell, Row, ddl, message, overwritten, resolved, uvarint
 from cdc_assets_tests.topics import messages_of, rows_of

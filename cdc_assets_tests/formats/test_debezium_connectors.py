@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.debezium_json.connectors import (
     classify,
     decode,
     schemas,
 )
 from cdc_assets.formats.decoded import Decoded
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.formats.values import DEFAULTED, MAYBE_ZERO_DATE, ROUNDED
 from cdc_assets.formats.values.connect import OUT_OF_RANGE
 from cdc_assets.model.schema import Column, TableId, TableSchema

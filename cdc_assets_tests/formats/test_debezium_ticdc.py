@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.debezium_json.messages import classify, decode, schemas
 from cdc_assets.formats.decoded import COMMIT_TS, OP, Decoded, Op
 from cdc_assets.formats.messages import Kind
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.formats.values import DEFAULTED, MAYBE_ZERO_DATE, ROUNDED
 from cdc_assets.formats.values.ticdc import TOO_LARGE
 from cdc_assets.model.schema import Column, TableId, TableSchema

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_assets.formats import json_records
+from cdc_assets.formats import MessageOptions, json_records
 from cdc_assets.formats.debezium_json.connectors import classify, decode
 from cdc_assets.formats.decoded import Decoded
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets_tests.topics import messages_of, rows_of
 

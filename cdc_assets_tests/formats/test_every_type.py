@@ -7,10 +7,10 @@ from itertools import product
 import pytest
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import Wire
+from cdc_assets.formats import MessageOptions, Wire
 from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.formats.debezium_json.columns import connector_settings, field_of
-from cdc_assets.formats.protocols import CONNECTOR_MODES, PROTOCOLS, MessageOptions
+from cdc_assets.formats.protocols import CONNECTOR_MODES, PROTOCOLS
 from cdc_assets.model.schema import Column
 from cdc_assets.types.connect_types import CONNECT_TYPES, SERVER_TYPES
 from cdc_assets.types.mysql_types import TYPES

@@ -14,7 +14,8 @@ import yaml
 from cdc_assets import formats
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import conceal_blocks, decode_among
-from cdc_assets.formats.decoded import Decoded, shape_of
+from cdc_assets.formats.changes import shape_of
+from cdc_assets.formats.decoded import Decoded
 from cdc_assets.model.masks import Mask
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema

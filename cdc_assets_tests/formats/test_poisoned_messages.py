@@ -16,8 +16,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import json_records
-from cdc_assets.formats.protocols import MessageOptions
+from cdc_assets.formats import MessageOptions, json_records
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets_tests.topics import rows_of
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.decoded import Decoded, Op
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.formats.simple import classify, decode, schemas
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets_tests.topics import Topic, messages_of, rows_of, topics

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.decoded import OP, UNCHANGED, Decoded, Op
 from cdc_assets.formats.messages import Kind, position_text
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.formats.values.ydb import NULL_OR_JSON, TEN_DIGITS
 from cdc_assets.formats.ydb_json import classify, decode, schemas
 from cdc_assets.model.schema import TableId, TableSchema

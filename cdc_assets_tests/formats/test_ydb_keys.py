@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.decoded import OP, Decoded, Op
 from cdc_assets.formats.messages import Kind
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.formats.ydb_json import classify, decode
 from cdc_assets.model.schema import TableId
 from cdc_assets.sources.topics.schemas import tables_by_text

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats import json_records as producers
 from cdc_assets.formats.decoded import COMMIT_TS, LINE, UNCHANGED
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.formats.ydb_json import classify, decode, show_columns
 from cdc_assets.sources.topics.schemas import tables_by_text
 from cdc_assets_tests.formats.test_ydb_keys import SOURCE, TABLE, TOPIC, YQL

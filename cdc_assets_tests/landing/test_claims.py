@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from cdc_assets.errors import MalformedData
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.messages import Kind, codec_of, read_claim
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.landing.partition_reader import whole_message
 from cdc_assets_tests.topics import Topic, messages_of, topics
 

@@ -23,7 +23,7 @@ from cdc_assets.features.forgetting.operations_key_bytes import KeyBytes, key_by
 from cdc_assets.features.forgetting.report import forget_lines
 from cdc_assets.features.quarantine.operations import replay
 from cdc_assets.features.verification.operations_rows import value_text
-from cdc_assets.formats.protocols import MessageOptions
+from cdc_assets.formats import MessageOptions
 from cdc_assets.io.scratch import SCRATCH, scratch
 from cdc_assets.io.sealing import seal
 from cdc_assets.lake.names import format_identity

@@ -24,7 +24,7 @@ from cdc_assets_tests.trips import files_of
 GOOD, BAD = ("U", FIRST + 12, 1, "b"), ("I", FIRST + 12, 2, "longer than 40 characters, which is refused")
 UNREAD = ("I", FIRST + 12, "x", "b")
 
-TO_COMMIT, TO_QUARANTINE = 15, 11
+TO_COMMIT, TO_QUARANTINE = 14, 10
 PROTOCOLS = ("csv", "canal-json")
 
 SINK = "kafka://127.0.0.1:9092/cdc?enable-tidb-extension=true&protocol="
@@ -103,7 +103,7 @@ def ydb_json() -> tuple[list[bytes], list[bytes]]:
     return [change(1, 1000), barrier(1001)], [change(2, 1002), barrier(1003)]
 
 
-TOPICS = {"canal-json": (canal_json, 22), "ydb-json": (ydb_json, 23)}
+TOPICS = {"canal-json": (canal_json, 20), "ydb-json": (ydb_json, 21)}
 """Messages that come first, and the one that is followed with its mark; how many files it may pass."""
 
 

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_assets.errors import CdcError
-from cdc_assets.formats import SinkWire, decode, wire_class
+from cdc_assets.formats import MessageOptions, SinkWire, decode, wire_class
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.formats.decoded import Decoded
 from cdc_assets.formats.messages import codec_of
-from cdc_assets.formats.protocols import CONNECTOR_MODES, PROTOCOLS, MessageOptions
+from cdc_assets.formats.protocols import CONNECTOR_MODES, PROTOCOLS
 from cdc_assets.history.history import read_history
 from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.recipe import Recipe

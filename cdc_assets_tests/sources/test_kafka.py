@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from cdc_assets.errors import BadSettings, BucketMissing, InputError, SetupError, StorageUnavailable
-from cdc_assets.formats.protocols import MessageOptions
+from cdc_assets.formats import MessageOptions
 from cdc_assets.model.offsets import LogEnds, OffsetRange, Partition
 from cdc_assets.sources.topics import message_schema
 from cdc_assets.sources.topics.kafka import reader

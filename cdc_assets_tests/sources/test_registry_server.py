@@ -10,8 +10,8 @@ import pytest
 import requests
 
 from cdc_assets.errors import BucketMissing, StorageUnavailable
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.avro import classify, schema_ids
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.model.schema import TableId
 from cdc_assets.sources.topics.registry import connect
 from cdc_assets_tests.avro_writer import INT, AvroBroker

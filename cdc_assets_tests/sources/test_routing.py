@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.messages import Kind
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.model.schema import TableId
 from cdc_assets.sources.given import FeedInputs
 from cdc_assets.sources.topics.options import topic_options

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cdc_assets.errors import BadSettings, MalformedData
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.messages import SchemaEvent
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.history.history import read_history
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.splits import SchemaFile

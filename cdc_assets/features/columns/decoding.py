@@ -32,7 +32,8 @@ from cdc_assets.decoding.patches import folded
 from cdc_assets.decoding.split import Split, with_key
 from cdc_assets.features.kinds.decoding import own_columns
 from cdc_assets.formats import INNER_FORMATS, record_places
-from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, POSITION, position_column
+from cdc_assets.formats.changes import position_column
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, POSITION
 from cdc_assets.model.layout import DELETED_AT, INGESTED_AT
 from cdc_assets.model.reports import Report
 from cdc_assets.model.schema_changes import DeleteRows, Rekey, RetypeColumn

@@ -17,7 +17,8 @@ from cdc_assets.errors import ForgetRefused, TableMoved
 from cdc_assets.features.forgetting.landing import forget_messages, is_filled, may_have
 from cdc_assets.features.forgetting.operations_key_bytes import KeyBytes
 from cdc_assets.formats import raw_records, record_places
-from cdc_assets.formats.decoded import LINE, position_column
+from cdc_assets.formats.changes import position_column
+from cdc_assets.formats.decoded import LINE
 from cdc_assets.io.retries import retrying
 from cdc_assets.landing.landing import Landing
 from cdc_assets.model.forgetting import SearchedFiles

@@ -1,4 +1,4 @@
-"""Masked values of decoded changes, and texts of errors that may quote one."""
+"""Values of decoded changes, as the masks of their columns have them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 
 def mask_values(decoded: Decoded, schema: TableSchema) -> Decoded:
-    """Return what a decoder made of a split by the masks of its columns: values, and the records that it refused."""
-    if not schema.confidential:
-        return decoded
+    """Return the changes of a confidential table with its masks applied, and its refused records without values."""
     import pyarrow as pa
 
     from cdc_assets.types.key_digests import masked_keys

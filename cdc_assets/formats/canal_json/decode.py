@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import MalformedData
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.canal_json.file_records import KINDS, RecordFrame, cut_file, file_records
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.formats.canal_json.row_records import row_records
@@ -37,7 +38,6 @@ from cdc_assets.formats.changes import (
 from cdc_assets.formats.decoded import Decoded, Op
 from cdc_assets.formats.json_records import json_value
 from cdc_assets.formats.members import members, named
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.formats.records import CellKind, Marks, Path, RecordColumn, Records, bits
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema

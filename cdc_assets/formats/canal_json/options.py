@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from cdc_assets.formats.protocols import MessageOptions
+from cdc_assets.formats import MessageOptions
 
 __all__ = ["OPTIONS", "CanalJsonOptions"]
 

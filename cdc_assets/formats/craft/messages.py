@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.changes import LOST_FLOAT, Cells, Faults, Images, Reason, changes_of
 from cdc_assets.formats.column_codes import UNSIGNED, TypedColumn, fits, infer, type_name
 from cdc_assets.formats.craft.frame import (
@@ -46,7 +47,6 @@ from cdc_assets.formats.messages import (
     lines_of,
     parts,
 )
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.formats.words import Marks, pieces, signed
 from cdc_assets.model.schema import Column, TableId, TableSchema
 

@@ -28,9 +28,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, MalformedData
-from cdc_assets.formats.changes import ChangeBuilder, Faults, Images, apart_from_null
+from cdc_assets.formats.changes import ChangeBuilder, Faults, Images, apart_from_null, shape_of
 from cdc_assets.formats.csv.options import CsvOptions
-from cdc_assets.formats.decoded import NOT_WRITTEN, Decoded, Op, shape_of
+from cdc_assets.formats.decoded import NOT_WRITTEN, Decoded, Op
 from cdc_assets.formats.dialect import (
     MOST_BYTES,
     Dialect,

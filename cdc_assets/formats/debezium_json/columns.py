@@ -20,9 +20,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from cdc_assets.errors import MalformedData
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.json_records import print_json
 from cdc_assets.formats.members import allowed_members
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.formats.records import CellKind, Marks, RecordColumn
 from cdc_assets.formats.values.connect import Field
 from cdc_assets.model.schema import Column, TableId

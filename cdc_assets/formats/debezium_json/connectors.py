@@ -24,7 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats.changes import Cells, Faults, Images, changes_of, patch_op, side_by_side
+from cdc_assets.formats import MessageOptions
+from cdc_assets.formats.changes import Cells, Faults, Images, changes_of, patch_op, shape_of, side_by_side
 from cdc_assets.formats.debezium_json.columns import (
     UNKNOWN_TYPE,
     ConnectorSettings,
@@ -45,7 +46,7 @@ from cdc_assets.formats.debezium_json.envelope import (
 )
 from cdc_assets.formats.debezium_json.positions import SourcePositions, source_positions
 from cdc_assets.formats.debezium_json.system_versioning import PAST_ROWS, row_end, without_past_rows
-from cdc_assets.formats.decoded import Decoded, Op, shape_of
+from cdc_assets.formats.decoded import Decoded, Op
 from cdc_assets.formats.json_records import json_value, print_json
 from cdc_assets.formats.messages import (
     SNAPSHOT_DDL,
@@ -62,7 +63,7 @@ from cdc_assets.formats.messages import (
     source_text,
     truncating,
 )
-from cdc_assets.formats.protocols import CONNECTOR_MODES, MessageOptions
+from cdc_assets.formats.protocols import CONNECTOR_MODES
 from cdc_assets.formats.records import CellKind, Marks, RecordColumn, bits, explained
 from cdc_assets.formats.servers import SERVERS, avro_reason, connector_in, foreign_reason
 from cdc_assets.formats.values import DEFAULTED, EPOCH, MAYBE_UNCHANGED, MAYBE_ZERO_DATE, ROUNDED, are_rounded

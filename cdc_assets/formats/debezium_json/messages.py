@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.changes import Cells, Faults, RowSides, changes_of, of_unknown_column, unknown_column
 from cdc_assets.formats.column_codes import guess, shown_schema
 from cdc_assets.formats.decoded import Decoded
@@ -40,7 +41,6 @@ from cdc_assets.formats.messages import (
     refused_lines,
     unpacked_array,
 )
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.formats.records import CellKind, Path, Records, bits
 from cdc_assets.formats.values.ticdc import cells_of
 from cdc_assets.model.schema import Column, TableId, TableSchema

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats.changes import SIX_DIGITS, ChangeBuilder, Faults, Images, apart_from_null
-from cdc_assets.formats.decoded import Decoded, shape_of
+from cdc_assets.formats.changes import SIX_DIGITS, ChangeBuilder, Faults, Images, apart_from_null, shape_of
+from cdc_assets.formats.decoded import Decoded
 from cdc_assets.formats.dialect import (
     Dialect,
     Plain,

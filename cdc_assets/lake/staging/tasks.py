@@ -32,7 +32,8 @@ from cdc_assets.decoding.window import Window, reduced, rejects_table
 from cdc_assets.errors import LakeUnavailable
 from cdc_assets.features.columns.decoding import mirror_columns, with_ingestion_times
 from cdc_assets.features.kinds.decoding import kind_of
-from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, UNCHANGED, has_patches
+from cdc_assets.formats.changes import has_patches
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, UNCHANGED
 from cdc_assets.lake.names import format_identity
 from cdc_assets.lake.staging.executors import Batches, alike
 from cdc_assets.lake.staging.partitions import history_partition, partitions, sorted_rows

@@ -17,8 +17,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cdc_assets.ddl import CreateTableStatement, Truncate, statement
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.messages import SNAPSHOT_DDL, is_of_snapshot
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.model.landed import INCREMENTAL, EventKind, Landed, LandedEvent, SnapshotRow
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.progress import Filling, Lack, Whole

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.formats.protocols import CONNECTOR_MODES, OTHER_NAMES, PROTOCOLS, MessageOptions, MessageProtocol
+from cdc_assets.formats import MessageOptions
+from cdc_assets.formats.protocols import CONNECTOR_MODES, OTHER_NAMES, PROTOCOLS, MessageProtocol
 from cdc_assets.formats.servers import foreign_reason, other_connector
 from cdc_assets.io.storage_uri import display, location, parameters, truth
 from cdc_assets.sources.changefeed_toml import (

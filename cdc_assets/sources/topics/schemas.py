@@ -16,8 +16,8 @@ from pathlib import Path
 from cdc_assets import ddl
 from cdc_assets.ddl import DropTableStatement, Unreadable, cascades, changefeed_options, described_tables
 from cdc_assets.errors import BadSettings, MalformedData
+from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.messages import SchemaEvent, codec_of, dialect_of
-from cdc_assets.formats.protocols import MessageOptions
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent
 from cdc_assets.model.schema import ByName, TableId, TableSchema
 from cdc_assets.model.splits import SchemaFile

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cdc_assets.ddl import DropTableStatement, Rename, Unknown, statement
 from cdc_assets.errors import BadSettings, MetadataMissing
@@ -36,9 +36,6 @@ from cdc_assets.sources.topics.routing import Routing
 from cdc_assets.sources.topics.schemas import OlderTables, landed_schema_files, older_tables
 from cdc_assets.sources.topics.table_names import OwnNames, alike, own_names
 from cdc_assets.sources.topics.topic_options import TopicOptions
-
-if TYPE_CHECKING:
-    pass
 
 FOREVER: Tso = 2**63 - 1
 

@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from cdc_assets.formats import tells_new_rows
-from cdc_assets.formats.protocols import MessageOptions
+from cdc_assets.formats import MessageOptions, tells_new_rows
 from cdc_assets.model.schema import TableId
 from cdc_assets.sources.changefeed_toml import EventFilter, hides_inserts
 

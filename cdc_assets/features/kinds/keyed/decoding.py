@@ -24,7 +24,8 @@ from cdc_assets.decoding.first_images import FIRST_IMAGE, UNNOTED, united
 from cdc_assets.decoding.moved import has_moves, resolve_moved_columns
 from cdc_assets.decoding.patches import folded
 from cdc_assets.decoding.split import TableKind, with_key
-from cdc_assets.formats.decoded import LINE, OP, UNCHANGED, Op, has_patches, position_column
+from cdc_assets.formats.changes import has_patches, position_column
+from cdc_assets.formats.decoded import LINE, OP, UNCHANGED, Op
 from cdc_assets.model.reports import AlikeKeys, Report
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile

@@ -25,7 +25,8 @@ from cdc_assets.decoding import DELIVERY, FILE, PLACE
 from cdc_assets.decoding.deliveries import counted, delivered
 from cdc_assets.decoding.own_columns import ABSENT, CHANGE_TYPE, COMMIT_TIME, MOMENTS, PARTITIONS, OwnColumn
 from cdc_assets.decoding.split import TableKind
-from cdc_assets.formats.decoded import COMMIT_TS, LINE, MOVED, OP, POSITION, UNCHANGED, Op, position_column
+from cdc_assets.formats.changes import position_column
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, MOVED, OP, POSITION, UNCHANGED, Op
 from cdc_assets.model.reports import Report
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile

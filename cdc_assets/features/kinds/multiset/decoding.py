@@ -15,7 +15,8 @@ from cdc_assets.decoding import COUNT, DELIVERY, FILE, PLACE
 from cdc_assets.decoding.deliveries import counted, delivered, groupable
 from cdc_assets.decoding.split import TableKind
 from cdc_assets.errors import TableHeld
-from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, POSITION, Op, position_column
+from cdc_assets.formats.changes import position_column
+from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, POSITION, Op
 from cdc_assets.model.reports import Report
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile

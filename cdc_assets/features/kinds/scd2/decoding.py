@@ -22,7 +22,8 @@ from cdc_assets.decoding.own_columns import LAST_CHANGE
 from cdc_assets.decoding.patches import folded
 from cdc_assets.decoding.split import TableKind, with_key
 from cdc_assets.decoding.states import END_TS, FIRST, LANDED, STATE_COLUMNS, states, tracked
-from cdc_assets.formats.decoded import LINE, OP, UNCHANGED, has_patches, position_column
+from cdc_assets.formats.changes import has_patches, position_column
+from cdc_assets.formats.decoded import LINE, OP, UNCHANGED
 from cdc_assets.model.reports import Report
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile

@@ -220,8 +220,6 @@ def connect(options: TopicOptions, access: Mapping[str, Any]) -> ArchiveReader:
     return ArchiveReader(opener, layout_of(options), options.messages.of_connector)
 
 
-__all__ = ["MessagePages"]
-
 _MEMORY_BYTES = 16 << 20
 """A file with more messages than that is kept on the disk."""
 
