@@ -72,7 +72,7 @@ _DIALECTS: Mapping[str, Any] = {"postgresql": postgresql, "sqlite": sqlite}
 KINDS = tuple(_DIALECTS)
 """The dialects of databases that a ledger may be in."""
 _MANY = 500
-"""How many names go into one condition."""
+"""Most names in one condition."""
 
 
 _OF_CHANGEFEED = ("changefeed",)
@@ -108,7 +108,7 @@ def _has(table: sa.Table, by: tuple[str, ...]) -> list[sa.ColumnElement[bool]]:
 
 
 class SettledRecord:
-    """What is settled, by changefeed."""
+    """Stores which files of a changefeed are settled."""
 
     def __init__(self, database: _Database) -> None:
         self._database = database
@@ -327,7 +327,7 @@ def _making(dialect: str, table: sa.Table) -> tuple[str, ...]:
 
 
 _UNUSABLE = re.compile("unable to open database file|attempt to write a readonly database|file is not a database")
-"""What SQLite says of a file that another try will find no better."""
+"""SQLite's messages about a file that a retry will not mend."""
 
 
 def _engine(url: str, patience_seconds: float) -> sa.Engine:

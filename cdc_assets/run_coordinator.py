@@ -23,7 +23,7 @@ TABLES_TAG, ATTEMPT_TAG = "cdc/tables", "cdc/attempt"
 """For people: the number of tables in a run, and the number of the attempt."""
 
 GAVE_WAY_TAG = "cdc/gave_way"
-"""Of a run that left windows to a later one because another run waited: what it left has not failed."""
+"""Tag of a run that left windows to a later one because another run waited: they have not failed."""
 
 _PARTITION = re.compile(r"(?P<table>[^@]+)@\d{20}")
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 NAME = "bank"
 PATIENCE_SECONDS = 600
-"""How long nothing may move: a small machine that does much else takes minutes to start Spark."""
+"""Seconds without any progress before the demo gives up: a busy small machine takes minutes to start Spark."""
 _SETTINGS = """\
 lake:
   warehouse: lake

@@ -20,7 +20,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 """The commands by what they are for, in the order of the help."""
 
 Flags = Literal["all", "named", "none"]
-"""How a command's help shows the options that describe a changefeed: each, by the first of them, or not at all."""
+"""The options that describe a changefeed, as a command's help shows them: all, by the first of them, or none."""
 
 
 class ChangefeedOption(click.Option):

@@ -37,7 +37,7 @@ DONE, HELD, WRONG = 0, 1, 2
 
 @dataclasses.dataclass(frozen=True)
 class CommandTarget:
-    """What a command works on: changefeeds and, if the command needs one, the lake."""
+    """The target of a command: its changefeeds and, if the command needs one, the lake."""
 
     changefeeds: tuple[ChangefeedSettings, ...]
     lake: LakeSettings | None

@@ -153,7 +153,7 @@ def explain(
 
 
 _SECONDS = 5.0
-"""How often it is said how far a table is."""
+"""Seconds between two lines of progress of one table."""
 
 
 def _progress(as_json: bool) -> Callable[[TableId, str, int], None]:

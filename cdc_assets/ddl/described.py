@@ -32,7 +32,7 @@ _ENDS_TYPE = "|".join(
 _CREATES = re.compile(r"(?:^|;)\s*create\s", re.IGNORECASE | re.MULTILINE)
 _COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 _PSQL = re.compile(r"^COPY\b[^;]*\bFROM stdin;\n.*?^\\\.$|^\\[^\n]*$", re.IGNORECASE | re.MULTILINE | re.DOTALL)
-"""What pg_dump writes for psql alone: rows, and commands with a backslash."""
+"""Lines that pg_dump writes for psql alone: rows, and commands with a backslash."""
 _LINE = re.compile(r"(?P<indent>[ \t]*)(?P<name>\"[^\"]+\"|`[^`]+`|[^\s:][^:]*?)\s*:\s*(?P<type>[^#]*?)\s*(?:#.*)?")
 
 

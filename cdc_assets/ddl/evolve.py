@@ -340,7 +340,7 @@ def _rekeys(before: TableSchema, after: TableSchema, pairs: Pairs) -> list[Schem
 
 @dataclass
 class Text:
-    """What the statement says about columns, by lower-case name; `read` is False if it could not be read."""
+    """The columns that a statement names, by lower-case name; `read` is False if the statement could not be read."""
 
     read: bool = True
     specs: tuple[Spec, ...] = ()
@@ -566,7 +566,7 @@ def _same_columns(before: TableSchema, file: SchemaFile) -> bool:
 
 
 NEXT_TIME = "With output-column-id = true in the changefeed the files say it from then on"
-"""What a hold for columns without a text says beside its reason."""
+"""Advice that a hold for columns without a text adds to its reason."""
 
 
 def refuse_swapped(file: SchemaFile, gone: Sequence[Column], retyped: Mapping[str, tuple[Column, Column]]) -> None:

@@ -1,4 +1,4 @@
-"""Which kinds of DDL a schema file is, in the words of the policies; several for a multi-schema change."""
+"""Kinds of DDL of a schema file, in the words of the policies; a multi-schema change has several."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _TYPES = {
     32: "add primary key", 33: "drop primary key", 61: "multi-schema change", 64: "reorganize partition",
     71: "alter table partition by", 72: "remove partitioning",
 }  # fmt: skip
-"""By TiDB's DDL action types, for a text that cannot be read."""
+"""Kinds of DDL by TiDB's action types, for a text that cannot be read."""
 
 
 def kinds(file: SchemaFile, changes: Iterable[SchemaChange] = ()) -> tuple[str, ...]:

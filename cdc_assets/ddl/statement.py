@@ -1,4 +1,4 @@
-"""What a schema file's DDL is: by its text where it can be read, by its Type number where not."""
+"""Classify the DDL of a schema file: by its text where that can be read, else by its Type number."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ def _created(at: Cursor, file: SchemaFile) -> Statement:
 
 
 _PARTS = "COLUMN|INDEX|KEY|CONSTRAINT"
-"""What ALTER TABLE renames besides the table."""
+"""Objects that ALTER TABLE can rename besides the table."""
 
 
 def rename_pairs(sql: str, schema: str) -> tuple[tuple[TableId, TableId], ...]:

@@ -239,7 +239,7 @@ _WRITTEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": r"\%", "_": r"\_"}
-"""What MySQL reads for characters behind a backslash, where these do not stand for themselves."""
+"""Characters that MySQL reads behind a backslash as something other than themselves."""
 _ESCAPED = {quoted: re.compile(rf"\\(.)|{quoted}{quoted}", re.DOTALL) for quoted in ("'", '"')}
 
 

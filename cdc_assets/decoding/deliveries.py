@@ -1,4 +1,4 @@
-"""Which rows were delivered together, and how often each change of them happened: for tables without key.
+"""Tell which rows of a table without key were delivered together, and how often each of its changes happened.
 
 Input comes at least once, and equal rows may be two rows or one that came twice. So the count of a (position,
 direction, row) is the maximum over deliveries, not their sum, and what dispatchers have adds up where they share the
@@ -134,7 +134,7 @@ Counts = npt.NDArray[np.int64]
 
 
 class ChangeCounts(NamedTuple):
-    """How often each change happened, and how many of its copies were taken for one without certainty."""
+    """Count of each change, and how many copies were taken for one change without certainty."""
 
     counts: Counts
     undecided: int

@@ -34,7 +34,7 @@ from cdc_assets.model.wording import with_column
 _ROW = "_cdc_row"
 
 MAX_KEYS = 100_000
-"""With more keys than this a replay merges all that it reads, which is as correct and costs no more."""
+"""Most keys by which a replay selects rows; with more it merges all rows that it reads, which is equally correct."""
 
 
 def rows_of_keys(rows: pa.Table, keys: pa.Table, schema: TableSchema) -> pa.Array:
@@ -147,7 +147,7 @@ class RecordReplay:
 
 @dataclass(frozen=True, slots=True)
 class RecordLookup:
-    """What the files now say of quarantined records: the keys of those that fit, and why others do not.
+    """Quarantined records as the files have them now: the keys of those that fit, and the reasons why others do not.
 
     `bad` are the reasons of these, each with the record's place, by (file, line).
     `keys` is None where all keys of the range are to be merged.
@@ -221,7 +221,7 @@ def read_replay(replay: RecordReplay, reader: SplitReader, place: int) -> Window
 
 
 def _lines_before(file: DataFile, reader: SplitReader) -> int:
-    """How much less the lines of a split are than those of its file."""
+    """Return by how much the line numbers of a split are smaller than those of its file."""
     return dump_rows(reader).lines_before(file) if file.piece else 0
 
 

@@ -57,7 +57,8 @@ def base_type(changes: pa.Table, schema: TableSchema) -> pa.DataType:
 
 @dataclass(slots=True)
 class _Found:
-    """What an image leaves out: the changes that have it by column, the columns of the `root` change's row in the lake.
+    """Values that an image leaves out: the changes that have them, by column, and those in the lake's row of the `root`
+    change.
 
     `root` is None where the old row was deleted, or nobody knows which it was.
     """

@@ -13,7 +13,7 @@ ABSENT, PARTITIONS = "_cdc_absent", "_cdc_partitions"
 """Columns of every change that is told as a row, beside POSITION, COMMIT_TS and PLACE."""
 
 OF_DDL = "DDL of version "
-"""What the places of changes begin with that a DDL made."""
+"""Prefix of the places of changes that a DDL made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ MOMENTS = pa.timestamp("us", "UTC")
 """The type of moments that the lake derives from positions."""
 
 LAST_CHANGE = OwnColumn(COMMIT_TS, pa.int64(), "commit-ts (TSO) of the row's last change")
-"""What every table has that has the source's rows as they are."""
+"""The own column of every table that holds the source's rows as they are."""
 
 _TYPES: dict[pa.DataType, tuple[str, str]] = {
     pa.string(): ("string", "string"),

@@ -441,7 +441,7 @@ def hash_probe() -> int:
 
 
 class TableKind(ABC):
-    """What a kind of table is: how changes of a window are reduced for it, and what of them is staged.
+    """A kind of table: how the changes of a window are reduced for it, and which of them are staged.
 
     What is said here counts for a table with a key that has the source's rows as they are; what is otherwise stands in
     the kind's module (`kinds`).
@@ -457,7 +457,7 @@ class TableKind(ABC):
     """The rows that enter an empty table are data files of it, as they are."""
 
     APPENDS: ClassVar[bool] = False
-    """What enters a table is data files of it, as it is, whatever rows the table has."""
+    """Whether entering rows are appended as data files, whatever rows the table has."""
 
     ENDS: ClassVar[bool] = False
     """A change writes the row before it again, with its end: how many rows a window writes is not known from it."""

@@ -27,7 +27,7 @@ START_AT, END_AT = "__START_AT", "__END_AT"
 START_TS, END_TS = "_cdc_start_ts", "_cdc_end_ts"
 
 FIRST = "_cdc_first"
-"""Of the changes of its key in the window it is the first."""
+"""Whether a change is the first of its key in the window."""
 LANDED = "_cdc_landed"
 """The state that it begins is in a data file of the table."""
 

@@ -1,4 +1,4 @@
-"""What a schema file promises of its rows, as pandera schemas on the polars backend, run in the decoding pass.
+"""Check the rows of a file against its schema: pandera schemas on the polars backend, run in the decoding pass.
 
     TableSchema ──rules──▶ pandera schema ──check──▶ rows that keep it, rejects for those that do not
     files of a window ──validated──▶ the same without the records that do not fit

@@ -249,7 +249,7 @@ def _shaped(step: ApplyRows, split: Split) -> Split:
 
 
 def _window(split: Split, stats: FileStats | None, step: ApplyRows, reader: SplitReader) -> Window:
-    """What the stages made of a file, and what is to be reported of it."""
+    """Build the window from the results of the stages for a file, with its report."""
     if split.refused is not None:
         return Window(_NO_ROWS, Report(reject_count=1, rejects=(split.refused,)))
     assert stats is not None
@@ -336,7 +336,7 @@ def _with_raw(split: Split, key: SealKey | None) -> tuple[Reject, ...]:
 
 
 def _ordered_by_file(changes: pa.Table, position: int) -> pa.Table:
-    """Without commit-ts the place in the files is the order."""
+    """Order changes without commit-ts by their place in the files."""
     ordinal = pc.add(changes.column(LINE), pa.scalar(position << 40, pa.int64()))
     return changes.append_column(pa.field(POSITION, pa.int64()), ordinal)
 

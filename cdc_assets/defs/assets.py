@@ -131,7 +131,8 @@ def _dml_asset(source: ConfiguredFeed, partitions: dg.DynamicPartitionsDefinitio
 
 
 class _Work(NamedTuple):
-    """What the ops hand on: the partition's last window, what is staged of it, and when its checkpoint was written.
+    """State that the ops of one run share: the partition's last window, its staged data, and the time of its
+    checkpoint.
 
     Of a table with history tables that read the same, it is one window for each of them, the mirror's first.
     """
@@ -147,7 +148,7 @@ class _Work(NamedTuple):
 
     @property
     def staged(self) -> StagedWindow:
-        """What is staged of it."""
+        """The staged data of the window."""
         return self.windows[0]
 
 

@@ -56,7 +56,7 @@ _COMPACT_SECONDS = 300.0
 """Between two compactions by a run that lives on: it applies nothing meanwhile."""
 
 _SEEN = 100
-"""How many of the runs in the queue are looked at."""
+"""Most runs of the queue that are examined."""
 
 
 def catch_up_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
@@ -146,7 +146,9 @@ def _outcomes(
 
 
 class _Rounds:
-    """When a run that lives on begins its next round, and when it ends. `stopped` are the tables that did not go on."""
+    """Decides when a long-lived run begins its next round, and when it ends. `stopped` are the tables that did not go
+    on.
+    """
 
     def __init__(self, context: dg.OpExecutionContext, source: ConfiguredFeed, config: CatchUpConfig) -> None:
         self.stopped: dict[Life, TableOutcome] = {}

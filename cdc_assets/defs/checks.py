@@ -387,7 +387,7 @@ _COMPARE = "Run the job that verifies the changefeed, or `cdc-assets verify`."
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How far a table is behind the present: from the TSO through which everything is applied, in seconds."""
+    """Lag of a table in seconds: the present minus the TSO through which everything is applied."""
 
     key: dg.AssetKey
     table: TableId
@@ -404,7 +404,7 @@ class Freshness:
 
     @property
     def sentence(self) -> str:
-        """How late the table is, why, and what to do."""
+        """Describe how late the table is, why, and what to do."""
         behind = (
             f"{shown(self.table)} is applied through {tso_time(self.through) if self.through > 0 else 'nothing yet'}: "
             f"{seconds_text(self.age_seconds)} behind the present, its target is {seconds_text(self.target_seconds)}."

@@ -33,7 +33,7 @@ TOGETHER_SECONDS = 60
 """Windows of a table that follow each other sooner are logged together, and so are the checks of rounds."""
 
 AGAIN_SECONDS = 600
-"""After so long a check whose result has not changed is logged again: each is a row of Dagster's event log."""
+"""Seconds after which an unchanged check result is logged again: each is a row of Dagster's event log."""
 
 
 @dataclass

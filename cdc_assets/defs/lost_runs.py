@@ -22,7 +22,7 @@ import dagster as dg
 from dagster._core.storage.tags import GRPC_INFO_TAG
 
 _EARLIER_SECONDS = 5.0
-"""How much later than it said so a process may have begun, by a clock that was set meanwhile."""
+"""Seconds by which a process may have begun after its stated start, as a clock may have been set meanwhile."""
 
 
 PROCESS_TAG = "cdc/process"

@@ -62,10 +62,10 @@ HELD_SECONDS, ANYWAY_SECONDS, LOGGED_SECONDS = 60, 600, 300
 """Seconds until the same checkpoint is checked again: while tables are held, and always. How often lag is logged."""
 
 MAX_GIVEN_WAY = 20
-"""How many runs a tick searches for one that gave way to another."""
+"""Most runs that a tick searches for one that gave way to another."""
 
 MAX_FAILED_RUNS, MAX_REASONS = 20, 2
-"""How many failed runs a tick searches for the reasons of waiting tables, and how many reasons it shows."""
+"""Most failed runs that a tick searches for the reasons of waiting tables, and most reasons that it shows."""
 
 UNFINISHED = [
     dg.DagsterRunStatus.NOT_STARTED,
@@ -426,7 +426,7 @@ class _Tick:
     # --- what waits ---
 
     def _sentence(self, dues: Sequence[Due], standing: str, made: Sequence[RunBatch]) -> str:
-        """What a tick does: the runs that it requests, and what waits."""
+        """Describe a tick: the runs that it requests, and the tables that wait."""
         paused, parts = self._paused(), list[str]()
         taken = {due.mark for batch in made for due in batch.dues}
         if made:

@@ -1,4 +1,4 @@
-"""What the sensor looks at: how far a feed is complete, and of topics what waits in them.
+"""Observe a feed for the sensor: how far it is complete, and which messages of topics wait in it.
 
     files    one small read
     topics   one round to the log, compared with what is landed; marks alone are landed here, now and then
@@ -43,7 +43,7 @@ class FeedNow:
 
     @property
     def sentence(self) -> str:
-        """What waits to be landed, "" where nothing does."""
+        """Describe the messages that wait to be landed; "" if none does."""
         if self.lost:
             return self.lost
         return f"{counted(self.news.behind, 'message')} not landed" if self.news is not None and self.has_news else ""

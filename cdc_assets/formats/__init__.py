@@ -64,18 +64,18 @@ __all__ = [
 
 
 class Wire(Protocol):
-    """How the bytes of a split were written: the options of one format. Frozen, small and picklable."""
+    """The options of one wire format: how the bytes of a split were written. Frozen, small and picklable."""
 
     format: ClassVar[str]
     """Name of the format, a key of FORMATS."""
 
     @property
     def commit_ts_option(self) -> str:
-        """What to set at the source so that rows carry their commit-ts, "" where nothing does."""
+        """The setting of the source that makes rows carry their commit-ts; "" if there is none."""
 
     @property
     def places(self) -> str:
-        """What orders rows without commit-ts: files, or offsets."""
+        """The unit that orders rows without commit-ts: files, or offsets."""
 
     @property
     def has_commit_ts(self) -> bool:
@@ -110,7 +110,7 @@ class Wire(Protocol):
 
     @property
     def members_way(self) -> str:
-        """What a person can do where those names are missing, beside a CREATE TABLE in the feed."""
+        """Advice for the case that those names are missing, beside a CREATE TABLE in the feed."""
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -146,7 +146,7 @@ class SinkWire(Wire, Protocol):
 
     @property
     def complaint(self) -> str:
-        """What TiCDC refuses in these options, "" for nothing."""
+        """The reason why TiCDC refuses these options; "" if it does not."""
 
 
 _O = TypeVar("_O", bound="MessageOptions")
@@ -187,12 +187,12 @@ class MessageOptions:
 
     @property
     def kind(self) -> MessageProtocol:
-        """What is known of the protocol."""
+        """The row of the table of protocols for this protocol."""
         return PROTOCOLS[self.protocol]
 
     @property
     def commit_ts_option(self) -> str:
-        """What makes messages carry a commit-ts, "" for a protocol in which none do."""
+        """The setting that makes messages carry a commit-ts; "" for a protocol that never does."""
         return "enable-tidb-extension=true in the sink URI" if self.kind.order is Order.EXTENSION else ""
 
     @property
@@ -288,7 +288,7 @@ class MessageOptions:
 
     @property
     def members_way(self) -> str:
-        """What brings the names of members: TiCDC writes them into Canal-JSON alone."""
+        """Advice on how to get the names of members: TiCDC writes them into Canal-JSON alone."""
         given = "give its CREATE TABLE in the setting schemas (--schemas)"
         compatible = "set content-compatible = true in the changefeed, or "
         return f"{compatible}{given}" if self.kind.named_by_compatible else given
@@ -361,7 +361,7 @@ FORMATS: dict[str, str] = {"csv": "cdc_assets.formats.csv", "canal-json": "cdc_a
 """
 
 INNER_FORMATS: Mapping[str, str] = {"landed": "cdc_assets.formats.landed"}
-"""What no sink URI names, how splits are framed that a source makes itself -> module that has what `decode` has."""
+"""Framings of splits that sources make themselves, which no sink URI names -> module with their `decode`."""
 
 
 def wire_class(name: str) -> type[SinkWire]:

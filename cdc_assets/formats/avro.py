@@ -65,9 +65,9 @@ __all__ = ["as_described", "classify", "decode", "sanitized", "schema_ids", "sch
 Places = npt.NDArray[np.int64]
 
 _HEADERS = {"key": "__key_schema_id", "value": "__value_schema_id"}
-"""What an id stands for -> the header that has it (Confluent's `HeaderSchemaIdSerializer`)."""
+"""Use of a schema id -> the header that carries it (Confluent's `HeaderSchemaIdSerializer`)."""
 _MARK_BYTES = 9
-"""Of a watermark and of a delete with its commit-ts."""
+"""Length in bytes of a watermark, and of a delete with its commit-ts."""
 _MOST_TSO = (1 << 63) - 1
 _MOST_ACTIONS = np.uint64(1 << 31)
 _DIGITS = 38
@@ -202,7 +202,7 @@ def _stamps_of_deletes(values: pa.Array) -> Places:
 
 
 _FRAMES = (b"\0", b"\3")
-"""What records of a registry by number begin with, and no marker does."""
+"""First bytes of records from a registry with numbered schemas; no marker begins with them."""
 _NO_KEY = (
     "it has no key, as of a table without primary key by TiCDC's new architecture, so that nothing says which row is "
     "deleted. Leave such tables to another changefeed, of another protocol"
@@ -452,7 +452,7 @@ EXTENSION = frozenset(
 )
 """Fields that are not columns."""
 _UNKNOWN_DIGITS = (65, 30)
-"""Of a DECIMAL that is a text."""
+"""Precision and scale of a DECIMAL that arrives as text."""
 
 _PLAIN: Mapping[str, tuple[str, int | None]] = {
     "TEXT": ("LONGTEXT", 4294967295),

@@ -62,7 +62,7 @@ _FLOATS: Mapping[str, tuple[str, int]] = {"float": ("<f4", 4), "double": ("<f8",
 _DECIMAL_BYTES = 16
 _DIGITS = 38
 _BEYOND = 32
-"""How many bytes after the last record may be looked at."""
+"""Bytes that may be read beyond the end of the last record."""
 _TROUBLE = (
     *(ValueError, EOFError, IndexError, KeyError, TypeError, ArithmeticError, StopIteration, AttributeError),
     *(RecursionError, MemoryError, UnicodeError, SchemaParseException, SchemaResolutionError),
@@ -104,7 +104,7 @@ def avro_records(values: pa.BinaryArray, registry: Mapping[str, str]) -> Iterato
 
 
 class _Framing(NamedTuple):
-    """Where records begin and end in `data`, and which of `names` is the id of their schema, -1 for none."""
+    """Bounds of the records in `data`, and the index of each record's schema id in `names`, -1 for none."""
 
     data: Bytes
     starts: Places

@@ -37,7 +37,9 @@ NOT_WRITTEN = "in the schema but not in the rows: a virtual generated column, or
 
 
 class Op(enum.IntEnum):
-    """What a row image says. The sign is its direction: negative images leave the table, positive ones enter it."""
+    """The meaning of a row image. The sign is its direction: negative images leave the table, positive ones enter
+    it.
+    """
 
     DELETE_KEY = -2
     """A delete of which only the key columns are known."""
@@ -72,5 +74,5 @@ class Decoded:
 
 
 Content: TypeAlias = Sized
-"""What is in a split, for the decoder of its wire format: the bytes of a file, or messages of a topic as they were
+"""The contents of a split for the decoder of its wire format: the bytes of a file, or messages of a topic as they were
 landed (`landed.Frame`). Its length is in bytes."""

@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 MOST_BYTES = (1 << 31) - 1
-"""What pyarrow reads as one block."""
+"""Most bytes that pyarrow reads as one block."""
 _LF, _CR, _BACKSLASH = b"\n\r\\"
 _CARELESS_ROWS = 1 << 16
 _NEAR_BYTES = 1 << 18
@@ -69,7 +69,8 @@ Field = tuple["bytes | None", bool]
 
 @dataclass(frozen=True)
 class Dialect:
-    """How fields are written, as bytes: `escapes` are what is written -> what it means; without any a quote is doubled.
+    """The quoting rules of delimited fields, as bytes: `escapes` maps what is written to what it means; without any, a
+    quote is doubled.
 
     `quote` is empty where texts stand bare. Each escape begins with a backslash.
     """

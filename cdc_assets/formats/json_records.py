@@ -54,24 +54,24 @@ Places = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.uint8]
 K = TypeVar("K", bound=Hashable)
 Span = tuple[int, int, int, int]
-"""Where an object or array begins, as the number of a piece between values and a place in it, and where it ends."""
+"""The start and end of an object or array; the start is the number of a piece between values and an offset in it."""
 
 _QUOTE, _BACKSLASH, _SPACE, _ZERO, _DOT, _MINUS = b'"\\ 0.-'
 _NINE = 9
 _LAST_ASCII = 0x7F
 _U = ord("u")
 _ESCAPED = np.isin(np.arange(256), np.frombuffer(b'"\\/bfnrtu', np.uint8))
-"""What may stand behind a backslash."""
+"""Characters that may follow a backslash."""
 _HEX = np.isin(np.arange(256), np.frombuffer(b"0123456789abcdefABCDEF", np.uint8))
 _HALVES = np.isin(np.arange(256), np.frombuffer(b"dD", np.uint8))
 """The first digit of halves of surrogate pairs."""
 _BEYOND, _LONGEST_BARE = 128, 40
-"""How many bytes after the end of all data may be looked at, and how long a value without quotes may be."""
+"""Bytes that may be read beyond the end of all data, and the longest value without quotes."""
 _LONG = 64
 """Texts between values that are longer are compared as a whole, others by words of eight bytes."""
 _BLOCK_BYTES, _BLOCK_MESSAGES, _MOST_BLOCK_BYTES = 1 << 22, 1 << 13, 1 << 25
-"""So many bytes, and messages, are read side by side: a processor's caches should hold what is made of them, and what
-is done once for each value of a shape should be little beside it."""
+"""Bytes and messages that are read side by side: a processor's caches should hold what is made of them, and what is
+done once for each value of a shape should be little beside it."""
 _FEW, _MOST_SHAPES = 192, 16
 """Fewer messages of a shape are left to the parser, and so is what has none of the first shapes: what is done once for
 a shape and its values takes as long as to parse some hundred messages."""
@@ -85,7 +85,7 @@ _DECODER, _PRINT = json.JSONDecoder(), json.JSONEncoder(ensure_ascii=False).enco
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is the same in messages: `between` stands before each value and after the last, `paths` are the values.
+    """The common form of messages: `between` stands before each value and after the last, `paths` are the values.
 
     `message` is the first that has the shape, and `first` what it holds. `spans` are its objects and arrays. What is
     within the members `unordered` is a value that stands between braces.
@@ -491,7 +491,7 @@ class _Block:
 
     @cached_property
     def strange(self) -> BitIndex:
-        """Where bytes are that are no digits."""
+        """Mask of bytes that are not digits."""
         return BitIndex(self.data, self.size, lambda part: part - np.uint8(_ZERO) > _NINE)
 
     def _have(self, at: Places, text: bytes) -> Marks:
@@ -642,7 +642,7 @@ def value_column(values: Sequence[Any]) -> RecordColumn:
 
 
 class _Absent:
-    """What is not there."""
+    """Marker of a missing value."""
 
 
 ABSENT = _Absent()

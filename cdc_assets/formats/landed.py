@@ -65,7 +65,7 @@ MESSAGES = pa.schema(
         pa.field("value", pa.binary()),
     ]
 )
-"""What a split has of each message: its place, the table's row events in it, and the bounds of their positions.
+"""Columns of a split about each message: its place, the table's row events in it, and the bounds of their positions.
 
 Of protocols by offset `commit_ts` is when its change was made, as a TSO. `timestamp` is when the message came into the
 topic, in milliseconds since 1970. Either is null where nothing says so. Of protocols by commit-ts `delivery` is

@@ -93,7 +93,7 @@ _FOUR_DIGITS = np.array([b"%04d" % number for number in range(10_000)]).view("<u
 
 
 class Kind(str, enum.Enum):
-    """What a message is."""
+    """The kind of a message."""
 
     ROW = "row"
     DDL = "ddl"
@@ -123,7 +123,8 @@ CLASSIFIED = pa.schema(
         pa.field("phase", pa.string()),
     ]
 )
-"""What messages speak of: a line for each message and table, in the order of the messages (see `classified_rows`).
+"""Columns about the tables that messages mention: a line for each message and table, in message order
+(`classified_rows`).
 
 `message` is the position in the batch. `schema` and `table` are null where a message names none or is too broken to
 read; `table` is "" for a DDL of the database. `ordinals` are the table's row events, null for all but rows. `commit_ts`
@@ -342,7 +343,7 @@ def position_text(*parts: int) -> str:
 SNAPSHOT_DDL = position_text(0)
 """The position of all schema changes of a connector's snapshot, of which each is of a table of its own."""
 _SNAPSHOT = f"{position_text(1)}."
-"""How the positions of a connector's snapshots begin."""
+"""Prefix of the positions of a connector's snapshots."""
 
 
 def source_text(dialect: str, name: str) -> str:
@@ -514,7 +515,7 @@ def by_nothing(column: Column, options: MessageOptions) -> Mapping[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSql:
-    """How CREATE TABLE texts of the source are read: its types, the schema of a name without one.
+    """Rules for reading CREATE TABLE texts of the source: its types, and the schema of a name without one.
 
     With `nulls_in_key` a column of the key may be NULL unless it says NOT NULL. With `folds_names` a name is in small
     letters where it has no quotes.

@@ -122,7 +122,7 @@ def _pieces(framed: bytes, at: int) -> Iterator[bytes]:
 
 
 class _Heads(NamedTuple):
-    """What the keys of events say; `refused` are those that cannot be read, and why.
+    """Values from the keys of events; `refused` are those that cannot be read, each with the reason.
 
     `partial` marks rows of which there is the key only, `claims` is where the whole of them lies.
     """

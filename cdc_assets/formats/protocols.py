@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class Order(enum.Enum):
-    """What orders the messages of a protocol."""
+    """The value that orders the messages of a protocol."""
 
     COMMIT_TS = "commit-ts"
     EXTENSION = "commit-ts with enable-tidb-extension, else offset"
@@ -49,7 +49,7 @@ class MessageProtocol:
 
 
 OTHER_NAMES: Mapping[str, str] = {"default": "open-protocol", "flat-avro": "avro"}
-"""What TiCDC calls protocols of topics in older sink URIs, too."""
+"""Other names of TiCDC's topic protocols in older sink URIs."""
 _KEYS_OF_DELETES = ("delete-only-output-handle-key-columns",)
 _CHANGED_COLUMNS = ("only-output-updated-columns",)
 PROTOCOLS: Mapping[str, MessageProtocol] = {

@@ -34,11 +34,11 @@ Kinds = npt.NDArray[np.uint8]
 R = TypeVar("R", bound="Records")
 _GREATEST_TSO = np.uint64(1 << 63)
 Path = tuple[str | int, ...]
-"""Where a value is: the names of members and the places in arrays that lead to it."""
+"""Path of a value: member names and array indexes."""
 
 
 class CellKind(enum.IntEnum):
-    """What a cell is; JSON is an object or an array."""
+    """The type of a cell; JSON is an object or an array."""
 
     ABSENT = 0
     NULL = 1

@@ -53,9 +53,9 @@ from cdc_assets.types.zones import is_zone
 __all__ = ["classify", "decode", "schemas"]
 
 _TROUBLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
-"""What a schema raises that is none."""
+"""Exceptions that a malformed schema raises."""
 _HEAD, _HEAD_BYTES = r'(?s)^(?P<head>\{.*?),"(?:checksum|data|old)":', 4096
-"""What a row begins with; no text in it has what follows, as quotes in texts are escaped."""
+"""Start of a row event; texts cannot contain it, because their quotes are escaped."""
 _NOT_NAMES = frozenset(("database", "table", "type", "data", "old"))
 """Members beside the columns."""
 
@@ -185,7 +185,7 @@ def _marked(values: pa.BinaryArray, schema: TableSchema) -> pa.BinaryArray:
 _KINDS = ("INSERT", "UPDATE", "DELETE")
 
 _SIDES = {"INSERT": (True, False), "UPDATE": (True, True), "DELETE": (False, True)}
-"""What a row event has of `data` and `old`."""
+"""Type of a row event -> whether it has `data`, and whether it has `old`."""
 _PARTS = ("location", "value")
 _NO_ZONE = (
     "is in the time zone {}, which is not in the zone database. Start the TiCDC server with a --tz such as "

@@ -46,7 +46,7 @@ _MOST_DIGITS, _ZERO = 20, ord("0")
 _LONGEST_VARINT = 10
 _PART_BYTES = 1 << 17
 _SEEN, _TRIED = 57, 8
-"""How many bytes a word of bits tells of at least, and how many such words are looked at."""
+"""Fewest bytes that a word of bits covers, and most such words that are examined."""
 _HEAD, _TAIL = (np.uint64(number) for number in divmod((1 << 64) - 1, 10**16))
 """The greatest number of 64 bits: its first four digits, and the sixteen behind them."""
 
@@ -197,7 +197,7 @@ def _parts(data: npt.NDArray[np.uint8]) -> Iterator[tuple[int, npt.NDArray[np.ui
 
 
 class BitIndex:
-    """Where bytes stand that pass a test, but for some places; after so many bytes, at each place."""
+    """An index of the bytes that pass a test; after a number of exceptions it covers each position."""
 
     def __init__(self, data: npt.NDArray[np.uint8], size: int, test: Test, but: Places | None = None) -> None:
         bits = np.concatenate([np.packbits(test(part), bitorder="little") for _, part in _parts(data)])

@@ -56,7 +56,7 @@ CHANGES = ("update", "reset", "erase")
 _GREATEST_STEP = np.uint64(1 << 45)
 """Milliseconds since 1970 that are a TSO."""
 _TROUBLE = (ValueError, KeyError, TypeError, AttributeError, IndexError)
-"""What a schema record that is none raises."""
+"""Exceptions that a malformed schema record raises."""
 _NO_ROW = (
     "it does not have the row after the change, as in the modes KEYS_ONLY and OLD_IMAGE, of which no table can be "
     "built. Let the changefeed have the mode UPDATES, NEW_IMAGE or NEW_AND_OLD_IMAGES"

@@ -1,4 +1,5 @@
-"""What people decided about DDL, ahead by kind (policies) or about a single one (releases), and its consequences.
+"""Decisions of people about DDL, ahead by kind (policies) or about a single statement (releases), and their
+consequences.
 
 schema before + file ──▶ kinds ──▶ Rules.decide ──▶ apply     evolve, as the DDL says
                                                     skip      follow: rows stay, columns are the file's
@@ -54,7 +55,7 @@ def utc(_life: Life, _version: Tso) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What settings and people decide about the tables of a feed, beside what its schema files say.
+    """Rules for the tables of a feed from settings and from people, beside its schema files.
 
     `policies` say what to do by kind of DDL, `releases` what a person decided about a single one: a release overrides
     every policy. `keys` names key columns by `schema.table` where files do not. `complete` are patterns of tables that

@@ -1,4 +1,4 @@
-"""Which table RECOVER and FLASHBACK TABLE restore.
+"""Find the table that RECOVER or FLASHBACK TABLE restores.
 
 TiDB looks through its DDL jobs for the newest DROP TABLE *or* TRUNCATE TABLE of a table that had the name then, in a
 database that still is the same (`tidb:pkg/executor/ddl.go`); BY JOB takes the job of a number that no file records.

@@ -1,4 +1,4 @@
-"""When rows of a name can have been written with which columns. Pure.
+"""Find the times at which rows of a name can have been written with given columns. Pure.
 
 A row is written with the columns that its table has at that moment, so the rows of a directory are from times at which
 its columns were in force. A row of another time, a stray, shows that a DDL is not in the changefeed: an event filter

@@ -199,7 +199,7 @@ def _target() -> Path:
 
 
 class _Progress:
-    """How much of some jars has arrived, on a line that is written again and again; at a terminal only."""
+    """Download progress of jars, on a line that is rewritten; at a terminal only."""
 
     def __init__(self, jars: Sequence[Jar], directory: Path) -> None:
         self._directory = directory

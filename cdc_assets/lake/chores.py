@@ -25,7 +25,7 @@ _MANIFEST_BYTES = 4 << 20
 """Manifests of this size are worth opening one by one; Iceberg's target is twice this size."""
 
 _READING_MS = 600_000
-"""Who reads a snapshot has it for this long, however many there are."""
+"""Milliseconds for which a snapshot stays for its readers, however many snapshots there are."""
 
 _FEW_ROWS = 1000
 """Deleted rows that cost a reader nothing, whatever their share of the table."""
@@ -69,13 +69,13 @@ class TableFacts:
 
     @property
     def snapshots(self) -> int:
-        """How many snapshots there are."""
+        """Number of snapshots."""
         return len(self.lineage) + len(self.strays)
 
 
 @dataclass(frozen=True, slots=True)
 class Chores:
-    """What is due for one table; `expire` names snapshots."""
+    """Due maintenance of one table; `expire` names snapshots."""
 
     compact: bool = False
     manifests: bool = False

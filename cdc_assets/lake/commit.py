@@ -284,7 +284,7 @@ def delete_where(target: CommitTarget, conditions: Sequence[str]) -> None:
 
 
 def exchange(target: CommitTarget, entering: DataFrame, predicate: Predicate) -> None:
-    """In one MERGE, delete the rows that satisfy the predicate and insert `entering` (the table's columns, by name)."""
+    """Delete the rows that satisfy the predicate and insert `entering` in one MERGE (the table's columns, by name)."""
     names = entering.columns
     places = [f"_cdc_c{position}" for position in range(len(names))]
     entering.toDF(*places).createOrReplaceTempView("entering")

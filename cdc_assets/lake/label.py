@@ -1,4 +1,4 @@
-"""How far a table is applied: the label that a step's own commit carries, and where it is stored.
+"""The label of a table: its progress, written into the commit of each step, and where it is stored.
 
     snapshot   cdc.applied-ts  cdc.applied-phase (ddl|rows)  cdc.ddl-ts  cdc.positions (without commit-ts only)
                cdc.recipe (how its rows were read: the fingerprint of a `Recipe`)
@@ -35,7 +35,7 @@ AT = "cdc.applied-snapshot"
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """How far a snapshot is applied, and the newest schema version that it includes.
+    """Progress of a snapshot, and the newest schema version that it includes.
 
     `overwrites` says that states have values that came after they began, of columns that are not tracked. `lacks_rows`
     says that the table was incomplete after the window that it is of.

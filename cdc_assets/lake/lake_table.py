@@ -130,7 +130,7 @@ class LakeTable:
 
     @property
     def standing(self) -> tuple[Label, str]:
-        """What a step is planned from: how far the table is applied, and which run took rows out of it last."""
+        """The state from which a step is planned: how far the table is applied, and which run removed rows last."""
         return self.label, self.revision
 
     @property

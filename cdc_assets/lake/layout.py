@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameWriterV2
 
 _PLURALS = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
-"""How Spark calls such transforms."""
+"""Spark's names of transforms, for those that differ."""
 
 
 def layout_of_table(session: StepSession, table: Any) -> TableLayout | None:

@@ -47,7 +47,7 @@ _SWEPT = "cdc.swept-ms"
 _ATTEMPTS = 4
 _DAY_MS = 86_400_000
 _PINNED = timedelta(days=1)
-"""So long a snapshot is kept for a reader that may have been killed."""
+"""Time for which a snapshot is kept for a reader that may have been killed."""
 
 
 class LakeMaintenance:

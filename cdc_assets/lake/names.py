@@ -30,17 +30,17 @@ class OwnNamespaces:
 
     @property
     def dropped(self) -> str:
-        """Where dropped tables are kept."""
+        """Namespace of dropped tables."""
         return f"{self.main}_dropped"
 
     @property
     def moving(self) -> str:
-        """Where tables wait whose name is still taken."""
+        """Namespace of tables that wait for their name."""
         return f"{self.main}_moving"
 
     @property
     def landing(self) -> str:
-        """Where messages of topics are landed."""
+        """Namespace of landed messages."""
         return f"{self.main}_landing"
 
     def of(self, feature: str) -> str:

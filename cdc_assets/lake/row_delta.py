@@ -74,7 +74,7 @@ _ROW_POSITION = 2147483645
 
 @dataclass(frozen=True, slots=True)
 class DeletionVector:
-    """Where a deletion vector lies in a Puffin file, and how many rows it hides."""
+    """Location of a deletion vector in a Puffin file, and the number of rows that it hides."""
 
     location: str
     offset: int

@@ -98,7 +98,7 @@ def is_packed(location: str) -> bool:
 
 _FOOTERS = 8
 _footers: dict[str, pq.FileMetaData] = {}
-"""Of the files that were read last, which never change: to read a footer takes as long as a small row group."""
+"""Footers of the files read last, which never change: reading a footer takes as long as reading a small row group."""
 
 
 def _keep_footer(location: str, footer: pq.FileMetaData) -> None:

@@ -73,7 +73,7 @@ class SparkExecutors:
 
     @property
     def cores(self) -> int:
-        """How many tasks run at the same time."""
+        """Number of tasks that run at the same time."""
         with races(self.what):
             return int(self.engine.spark().sparkContext.defaultParallelism)
 

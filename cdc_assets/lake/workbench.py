@@ -1,4 +1,4 @@
-"""What steps on a changefeed's tables need: Spark's sessions, and the labels from which steps begin."""
+"""Shared needs of the steps on a changefeed's tables: Spark sessions, and the labels from which steps begin."""
 
 from __future__ import annotations
 

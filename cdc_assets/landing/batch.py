@@ -1,4 +1,4 @@
-"""What was read of topics since the newest landing, and its one commit: rows by table, events, the newest marks.
+"""Messages read since the newest landing, and the one commit that lands them: rows by table, events, the newest marks.
 
     LandingBatch.take(…)        take what a reader found, and keep of it what is new
     LandingBatch.take_result(…) the same of what a task found
@@ -73,7 +73,9 @@ _TAKES_A_NAME = re.compile(r"\b(?:DROP|RENAME)\b", re.IGNORECASE)
 
 @dataclass
 class LandingBatch:
-    """What `reader` found since the newest landing, and what of it is new. Tasks brought rows of `brought_bytes`."""
+    """Results of `reader` since the newest landing, and which of them are new. Tasks brought rows of
+    `brought_bytes`.
+    """
 
     reader: PartitionReader
     rows: list[pa.Table] = field(default_factory=list)
@@ -290,7 +292,7 @@ def _quoted(table: TableId) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LandingCounts:
-    """What a landing brought: messages by their offsets, rows, commits."""
+    """Counts of a landing: messages by their offsets, rows, commits."""
 
     messages: int = 0
     rows: int = 0

@@ -1,4 +1,4 @@
-"""What people decide about messages: each decision is an event of the landing, kept for ever.
+"""Decisions of people about messages: each is an event of the landing, kept for ever.
 
 release        a message that cannot be read: go past it, or read it again after what was wrong with it is mended
 accept_loss    messages that are gone: land what is behind them
@@ -27,7 +27,7 @@ from cdc_assets.sources.topics import message_schema
 
 @dataclass(frozen=True, slots=True)
 class DecidedBy:
-    """Who decides; `when` is now, as ISO 8601 in UTC."""
+    """The person who decides; `when` is now, as ISO 8601 in UTC."""
 
     who: str = ""
     when: str = ""
@@ -86,7 +86,7 @@ def _held(landed: Landed, partition: Partition, offset: int) -> LandedEvent:
 
 
 class _LandedEvents(NamedTuple):
-    """Which row events of a table are landed of a message, by ordinal, and whether their split is of it `alone`.
+    """Landed row events of a table in a message, by ordinal, and whether their split is of that message `alone`.
 
     What is landed again of the message has the place of such a split.
     """

@@ -632,7 +632,8 @@ _MAPS: Mapping[str, tuple[Callable[..., Any], int, Callable[..., Any]]] = {
     "deliveries": (lambda *key: (Partition(*key[:2]), TableId(*key[2:])), 4, DeliveryEnd),
     "emptied": (lambda *key: (Partition(*key[:2]), TableId(*key[2:])), 4, lambda low, first: (low, first)),
 }
-"""Its other maps: what makes a key of fields, how many, and what makes a value of the rest."""
+"""The other maps of the state -> the function that makes a key, its number of fields, and the function that makes a
+value of the rest."""
 _GROWING = ("began", "streams", "deliveries", "emptied")
 """Maps by table, of which there may be thousands: of these a landing writes what has changed."""
 _ATOMS = (int, str)

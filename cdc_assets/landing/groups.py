@@ -27,7 +27,7 @@ _WIDTH = 24
 """Characters of a row's digest: 8 of its key, 15 of its contents, the letter of what it tells of."""
 _KEY = 8
 _MOST_ROWS = 4096
-"""How many rows of a group are kept; only compressed transactions have more."""
+"""Most rows of a group that are kept; only compressed transactions have more."""
 
 
 def row_digest(key: str, contents: str, op: str) -> str:

@@ -70,7 +70,9 @@ _SENT_NS = re.compile(rb'"op":"[a-z]"(?:,"ts_[mu]s":\d+)*,"ts_ns":\d')
 
 @dataclass
 class Verdicts:
-    """Which lines are copies, and why others cannot be told, by their number; `doubts` counts rows by a sentence."""
+    """Decisions about lines by number: copies, and undecidable lines with the reason. `doubts` counts rows by a
+    sentence.
+    """
 
     copies: dict[int, bool] = field(default_factory=dict)
     unknown: dict[int, str] = field(default_factory=dict)
@@ -87,7 +89,7 @@ class Verdicts:
 
 @dataclass(frozen=True)
 class KeylessRows:
-    """What decides about rows without key; `accepted` says that a row counts where it may be a copy."""
+    """Decides about rows without key; `accepted` means that a row counts where it may be a copy."""
 
     before: Landed
     store: LandingStore

@@ -54,9 +54,9 @@ _COMMIT_BYTES = 256 << 20
 _MOST_COMMITS = 4
 _ATTEMPTS = 5
 _LOOKS = 2
-"""How often the ends are asked again while nothing is proven yet: the first mark may come with the second answer."""
+"""Most reads of the log's ends while nothing is proven: the first mark may come with the second answer."""
 _SHOWN_SECONDS = 10.0
-"""How long a landing waits for the end of transactions that are under way; a mark is proven by a later one then."""
+"""Seconds for which a landing waits for the end of open transactions; a later landing then proves the mark."""
 _PEEKED = 20_000
 """The number of messages that are read to separate marks from news."""
 _MOST_AT_ONCE = 4
@@ -64,14 +64,14 @@ _MOST_AT_ONCE = 4
 
 
 class Executors(Protocol):
-    """Who reads large ranges."""
+    """Interface to the executors that read large ranges."""
 
     def worth(self, size: int) -> bool:
         """Return whether so many bytes are read there and not here."""
 
     @property
     def cores(self) -> int:
-        """How many tasks run at the same time."""
+        """Number of tasks that run at the same time."""
 
     def run(self, count: int, work: Callable[[int], _T]) -> list[_T]:
         """Do tasks 0 … count-1, and return what they return."""
@@ -79,7 +79,7 @@ class Executors(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What a log holds that is not landed: `behind` counts offsets.
+    """Messages of a log that are not landed: `behind` counts offsets.
 
     `more_than_marks` says whether there may be more in it than that, `due` whether marks alone are to be landed by now.
     `digest` is that of what is landed: it stays the same while nothing is.

@@ -26,7 +26,7 @@ _DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class LandingLimits:
-    """When files of a landing are written anew, and when they go.
+    """Limits at which files of a landing are rewritten, and at which they are removed.
 
     Rows that the `retention` does not keep expire, and files that it wants packed are packed. Files below a quarter of
     `file_bytes` are put together once they are `small_files`, and so are files of events. What nothing refers to is
@@ -44,7 +44,7 @@ _DEFAULT = LandingLimits()
 
 @dataclass(frozen=True, slots=True)
 class LandingUpkeep:
-    """What was done: files before and after, the rows that expired, files that nothing referred to."""
+    """Result of maintenance: files before and after, rows that expired, files that nothing referred to."""
 
     row_files_before: int = 0
     row_files: int = 0
@@ -73,7 +73,7 @@ class LandingUpkeep:
 
 @dataclass(frozen=True, slots=True)
 class LandingDue:
-    """What is due: rows that expire, and how many files of rows and of events are written anew."""
+    """Due maintenance: rows that expire, and the number of files of rows and of events to rewrite."""
 
     rows_expire: int = 0
     row_files: int = 0

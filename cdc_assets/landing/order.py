@@ -1,4 +1,4 @@
-"""What was read of protocols by offset and is not landed yet: how far it goes, its order, and what had come before.
+"""Messages of protocols by offset that are read but not landed: how far they reach, their order, and redelivery.
 
     Backlog.add(piece)           keep what was read of a partition
     Backlog.greatest(), .marks() how far that goes in the source's log
@@ -49,7 +49,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
 _CLOCKS_DIFFER_MS = 10_000
-"""By how much the clocks of those who send messages may differ, and how long a message may be on its way."""
+"""Most milliseconds by which the clocks of senders may differ, and by which a message may be delayed."""
 
 
 @dataclass
@@ -84,7 +84,7 @@ def runs_of(headers: pa.ListArray | pa.ChunkedArray) -> list[str]:
 
 
 class Backlog:
-    """What is kept of each partition, in the order of offsets. `sources` are the logs in the order they were met in.
+    """Lines kept of each partition, in the order of offsets. `sources` are the logs in the order they were met in.
 
     A place in the source's log is `NNNNNN/POSITION`: the number of the log, and what its messages say. `reached` has
     the offset from which each partition is to be read on.
@@ -127,7 +127,7 @@ class Backlog:
         return places
 
     def _reaches(self, piece: Piece) -> pa.StringArray:
-        """How far the source's log was at each line: its place, or where it was read where it has none."""
+        """Reach of the source's log at each line: the line's place, or where the row was read if it has none."""
         columns = (piece.spoken.column(name) for name in ("source_position", "read_at"))
         return self._numbered(piece, pc.coalesce(*columns))
 
@@ -265,7 +265,7 @@ class Scan(NamedTuple):
 
 
 class Snapshots:
-    """Where the newest snapshot of each table stands, and which of its rows came, as of what was landed before."""
+    """Position of each table's newest snapshot, and which of its rows came, as of the last landing."""
 
     def __init__(self, before: Landed) -> None:
         self._places = dict[tuple[TableId, str], str]()
@@ -308,7 +308,7 @@ class Snapshots:
 _NOTHING = StreamEnd()
 _DDL, _AFTER_DDL = 1, 2
 _WHOLE_SECONDS = 2_000 << 18
-"""By how much the time of a change may be too small: MySQL's log has whole seconds, and its clock is not another's."""
+"""Most by which the TSO of a change may be too small: MySQL's log has whole seconds, and clocks differ."""
 _PARTED = (
     "another part of the same statement was landed before it, so the two do not happen at once: rebuild the tables "
     "that it names"
@@ -344,7 +344,7 @@ _GROUP_PLACES = ("mysql",)
 _STATEMENT_PLACES = ("mysql", "mariadb")
 """Kinds of databases in whose logs a place names one statement: of a CREATE TABLE … SELECT its rows have it too."""
 _LOG = position_text(2)
-"""How places begin that are no snapshot's."""
+"""Prefix of places that are not of a snapshot."""
 _LOSES_PARTITIONS = re.compile(r"\b(?:DROP|TRUNCATE|EXCHANGE|FIRST)\s+PARTITION\b", re.IGNORECASE)
 _RUN = "__debezium.context.runId"
 """Header of newer connectors: another one after each start."""
@@ -420,7 +420,7 @@ class _Row(NamedTuple):
 
     @property
     def sent_ms(self) -> int:
-        """When the connector sent it, in milliseconds since 1970; 0 where the message does not say."""
+        """Time at which the connector sent the row, in milliseconds since 1970; 0 if the message does not say."""
         return sent_ms(self.batch.column("value")[self.message].as_py())
 
     @property
@@ -437,7 +437,7 @@ class _Row(NamedTuple):
 
 @dataclass
 class SourceOrder:
-    """What the lines of a landing are put in order by; `before` is the state that it follows.
+    """The state by which the lines of a landing are ordered; `before` is the state of the last landing.
 
     `streams` and `barriers` are brought forward by each line, `sources` are the logs in the order they were met in.
     `copies` are the deletes, by piece and line, that turned out later to be the beginning of a replay. `doubtful`
@@ -1014,7 +1014,7 @@ def _group_digest(row: _Row, contents: str) -> str:
 _SOURCE = re.compile(rb'"source":\{[^{}]*\}')
 _STAMPS = re.compile(rb',"ts_[mun]s":\d+|(?<=\{)"version":"[^"]*",')
 _SENT = re.compile(rb'(?<="op":"[a-z]")(?:,"ts_[mun]s":\d+)+')
-"""When and by which version a connector sent a message; copies differ in it, after an upgrade in the version too.
+"""Pattern of the time and version with which a connector sent a message; copies differ in them.
 
 Columns of the row may have such names: only what stands in `source` and behind `op` is meant.
 """

@@ -1,4 +1,4 @@
-"""What is to be read of partitions -> rows by table, and events for what else messages say; the marks of each.
+"""Read ranges of partitions -> rows by table, and events for other contents of messages; the marks of each partition.
 
     ranges_to_read(landed, ends)   what is there and not landed, and what is gone: messages that expired; topics anew
     read_range(log, …, take)       its messages in batches, read while those before them are taken; none is missing
@@ -183,11 +183,11 @@ def _lost(lost: OffsetRange) -> InputError:
 
 
 Take = Callable[[pa.RecordBatch, OffsetRange], bool]
-"""Who gets some messages of a range, and what is left of it behind them; returns whether that is enough."""
+"""A consumer of some messages of a range, with the rest of the range; returns whether that is enough."""
 
 
 def concerning_messages(options: MessageOptions) -> AbstractContextManager[None]:
-    """Of a feed with masks, raise an unforeseen error as StepFailed that says nothing of what stands in a message."""
+    """Raise an unforeseen error of a feed with masks as StepFailed, without any text of a message."""
 
     def meaning(reason: str) -> StepFailed:
         return StepFailed(
@@ -335,7 +335,7 @@ _ORDINAL_BITS = 20
 
 
 class PartitionDeliveries(NamedTuple):
-    """How far the deliveries in a partition are, as `Landed` has it; -1 without such a mark."""
+    """Progress of deliveries in a partition, as in `Landed`; -1 without such a mark."""
 
     mark_at: int = -1
     restart: int = -1
@@ -473,7 +473,7 @@ class PartitionState(NamedTuple):
 
 @dataclass
 class PartitionReader:
-    """How far a feed's partitions are read since the newest landing, whose state is `before`.
+    """Progress of reading a feed's partitions since the newest landing, whose state is `before`.
 
     What it yields has to be taken to the end. `least` has the least position of a row, DDL or mark in each partition,
     `unknown` the schemas that the registry has not, `compared` those that are known to be as they were landed.
@@ -743,7 +743,7 @@ class PartitionReader:
         return self._concealed(replace(event, kind=EventKind.BAD, position=position))
 
     def _concealed(self, event: LandedEvent) -> LandedEvent:
-        """Of a feed with masks, say nothing of what stands in a message that cannot be read."""
+        """Remove the text of an unreadable message from its reason, in a feed with masks."""
         return replace(event, reason=NOT_SHOWN) if self.options.confidential else event
 
 
@@ -805,7 +805,7 @@ _TOO_LATE = (
 
 
 class LateRows:
-    """Which tables are held for late rows, as of what is landed `before`; once for each partition of a table.
+    """Tables held for late rows, given what is landed `before`; once for each partition of a table.
 
     It counts for all of a landing, of several commits too: after the first of them no topic is new any more. What is
     committed of such a landing says so, for another may have to end it.
@@ -875,7 +875,7 @@ class LateRows:
 
 
 _SHOWN_ROWS = 100
-"""So many rows of a table are looked at for its columns."""
+"""Rows of a table that are examined for its columns."""
 
 Schemas = Callable[[pa.RecordBatch], Iterable[SchemaEvent]]
 """Messages -> the columns that they show."""

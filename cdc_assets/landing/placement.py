@@ -51,7 +51,7 @@ _STEP = 2
 
 
 class Placements:
-    """What landing says of the lines of a piece: their positions (0 for none), which are repeated, why some are late.
+    """Placement of the lines of a piece: their positions (0 for none), which are repeated, and why some are late.
 
     Columns of numbers take a tenth of the memory of an object for each line.
     """
@@ -76,7 +76,7 @@ class CommonBarrier(NamedTuple):
 
 
 class OffsetBatch:
-    """What was read since the newest landing of a protocol by offset: a backlog, out of which `batch` is filled.
+    """Messages of a protocol by offset since the newest landing: a backlog, out of which `batch` is filled.
 
     `clock_ms` is the time of the landing, `keyless` decides about rows without key.
     """

@@ -1,4 +1,4 @@
-"""Which landed rows are kept, and why. Pure: no I/O, no clock.
+"""Choose which landed rows are kept, and why. Pure: no I/O, no clock.
 
     Retention             what the settings choose
     TableNeed             what the lake still needs of the rows of one table
@@ -28,7 +28,7 @@ AS_SET = "applied: kept as long as the setting landing says"
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long applied rows stay: for `days`, or with `at_once` until the next maintenance.
+    """The retention of applied rows: for `days`, or with `at_once` until the next maintenance.
 
     With `packed` files are written once more with a stronger compression.
     """
@@ -45,7 +45,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class TableNeed:
-    """What the lake needs of the rows of a table.
+    """The lake's need for the rows of a table.
 
     `through` is the position through which they are applied, None where nobody will ask for any of them. `wanted` is
     why all of them stay, whatever is chosen, `not_at_once` why they stay where applied rows go at once, and

@@ -39,7 +39,7 @@ from cdc_assets.sources.topics import LogReader
 
 @dataclass(slots=True)
 class ObservedTables:
-    """What rows show of their tables: where they begin and end, and columns of those that are not known.
+    """Facts about tables from their rows: where they begin and end, and columns of those that are not known.
 
     `pieces` are the first and last offsets of the batches in which the rows came.
     """
@@ -86,7 +86,7 @@ class RangeResult:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What one task read, and the file into which it wrote the rows; with `error` nothing."""
+    """The result of one task: its ranges, and the file into which it wrote the rows; with `error` nothing."""
 
     ranges: tuple[RangeResult, ...] = ()
     written: SpooledFiles = field(default_factory=SpooledFiles)
@@ -111,7 +111,9 @@ def divided(ranges: Iterable[OffsetRange], count: int) -> list[tuple[OffsetRange
 
 @dataclass
 class _TaskNotes:
-    """What a task leaves to the driver of what `reader` finds; `began` and `described` are the tables known by then."""
+    """Notes of a task for the driver about what `reader` finds; `began` and `described` are the tables known by
+    then.
+    """
 
     reader: PartitionReader
     began: set[TableId]

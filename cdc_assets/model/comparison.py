@@ -1,4 +1,4 @@
-"""What comparing a table of the lake with its source says."""
+"""The result of comparing a lake table with its source."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class RowDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableComparison:
-    """How a table compares with its source. `state` is EQUAL, DIFFERENT or NOT_COMPARED, then with the `reason`.
+    """The result of comparing a table with its source. `state` is EQUAL, DIFFERENT or NOT_COMPARED, then with the
+    `reason`.
 
     REPAIRED is one that was different, and has the source's rows since; `repair` says what was done, or why nothing.
 

@@ -14,7 +14,7 @@ from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.wording import first_of
 
 UNNAMED = "cut-"
-"""What the names of cuts begin with that nobody named; their position follows."""
+"""Prefix of the names of cuts that nobody named; their position follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class CutRequest(KeptDecision):
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """By position."""
+        """Sort key: the position."""
         return self.at, self.name
 
     def step(self, life: Life, state: AppliedState | None) -> TagTable | None:
@@ -59,7 +59,7 @@ class TagTable(AddedStep):
 
     @property
     def description(self) -> tuple[str, str, str, str]:
-        """What a plan shows of it."""
+        """The step as a plan shows it."""
         return "cut", f"tag {self.tag}: everything through {self.at}", "metadata only", "cdc-assets cut --remove"
 
 
@@ -133,7 +133,7 @@ class CutBlock:
 
 @dataclass(frozen=True, slots=True)
 class CutOutcome:
-    """What became of a decided cut: it was made, or `blocked`. It is withdrawn then, unless all of these wait."""
+    """The outcome of a decided cut: it was made, or `blocked`. It is withdrawn then, unless all of these wait."""
 
     FEATURE: ClassVar[str] = "cuts"
 

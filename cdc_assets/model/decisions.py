@@ -1,4 +1,4 @@
-"""What people decide about the tables of a changefeed, as a lake keeps it: nothing here knows what a decision says."""
+"""Decisions of people about the tables of a changefeed, as a lake keeps them: their content is opaque here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cdc_assets.model.progress import Life
 
 @dataclass(frozen=True, slots=True)
 class KeptDecision:
-    """What a person decided: a frozen dataclass of texts, numbers, and dataclasses and tuples of such.
+    """A decision of a person: a frozen dataclass of texts, numbers, and dataclasses and tuples of such.
 
     `KEPT_AS` is a short name of its class, under which a lake keeps it.
     """
@@ -21,17 +21,19 @@ class KeptDecision:
 
     @property
     def subject(self) -> tuple[Any, ...]:
-        """What it is about, such as a table and a version: that of one class is withdrawn by this."""
+        """The subject, such as a table and a version: a later decision of one class withdraws that about an equal
+        subject.
+        """
         raise NotImplementedError
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """What tells it apart from all that is kept beside it: of two that are made at once and have it, one stays."""
+        """Identity among all records kept with it: of two that are made at once with equal identity, one stays."""
         return self.subject
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """Where it comes among those of its class."""
+        """Sort key among those of its class."""
         return self.subject
 
     def replaces(self, other: KeptDecision) -> bool:
@@ -64,7 +66,7 @@ class SnapshotPin(KeptDecision):
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What people have decided about the tables of a changefeed, as of one moment.
+    """Decisions of people about the tables of a changefeed, as of one moment.
 
     Attributes:
         fields: The fields of each decision as JSON has them, by `KEPT_AS`.

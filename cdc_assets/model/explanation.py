@@ -1,4 +1,4 @@
-"""How a row of a table came to be as it is."""
+"""The explanation of a row: how it came to be as it is."""
 
 from __future__ import annotations
 

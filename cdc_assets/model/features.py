@@ -14,7 +14,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "pipeline": ("completeness", "cuts"),
     "preflight": ("completeness", "masks"),
 }
-"""Which features every run and every look asks, by layer."""
+"""Features that every run and every look calls, by layer."""
 
 WITH_TABLES = ("cuts",)
 """The features that have tables of their own in a lake."""

@@ -58,7 +58,7 @@ class Finding:
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """What makes it the same finding in another run: all but the detail."""
+        """Identity of the finding across runs: everything but the detail."""
         return self.rule, self.table, self.sentence
 
     @property

@@ -1,4 +1,4 @@
-"""When a table will have caught up, by how fast its newest runs brought it forward. Pure.
+"""Forecast when a table will have caught up, from the progress of its newest runs. Pure.
 
 rate    seconds of the source that a run applies in a second of the clock, from the end of one run to that of the
         next: above 1 the table catches up, below it falls behind
@@ -17,7 +17,7 @@ from cdc_assets.model.tso import Tso, seconds_behind, wall_clock_ms
 from cdc_assets.model.wording import seconds_text
 
 MOST_POINTS = 12
-"""So many ends of runs are kept of a table."""
+"""Most ends of runs that are kept for a table."""
 _FEWEST_POINTS = 3
 _UP_TO_DATE_SECONDS = 60.0
 _PAUSE = 10
@@ -29,7 +29,7 @@ Point = tuple[float, Tso]
 
 
 class Pace:
-    """What a table does; the values are the words that people and programs read."""
+    """The trend of a table; the values are the words that people and programs read."""
 
     UP_TO_DATE, CATCHING_UP, KEEPING, FALLING_BEHIND, UNKNOWN = (
         "up to date", "catching up", "keeping its distance", "falling behind", "not known"

@@ -43,7 +43,7 @@ class ForgottenKeys(KeptDecision):
 
     @property
     def part(self) -> tuple[TableId, tuple[str, ...]]:
-        """What tells the decisions of one name apart: the table, and by what its keys are told apart."""
+        """Distinguishes decisions of one name: the table, and the property that tells its keys apart."""
         return self.table.folded, self.form
 
     @property
@@ -58,7 +58,7 @@ class ForgottenKeys(KeptDecision):
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """By table and name."""
+        """Sort key: table and name."""
         return self.table, self.name, self.form, self.seal, self.until, self.when
 
     def replaces(self, other: KeptDecision) -> bool:
@@ -99,12 +99,12 @@ class ForgottenKeys(KeptDecision):
 
     @property
     def text(self) -> str:
-        """How many keys are kept out, and until when."""
+        """Describe how many keys are kept out, and until when."""
         return f"{counted(len(self.digests), 'key')} {self.until_text} ({self.name})"
 
     @property
     def until_text(self) -> str:
-        """Until when, in words."""
+        """Describe until when they are kept out."""
         return "for ever" if self.until == FOREVER else f"through {tso_time(self.until)}"
 
 
@@ -132,8 +132,8 @@ def digest_key(seal: SealKey, table: TableId) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class RemovedRows:
-    """What was done to one table. `rows` counts copies: a row stands in as many data files as it had states. `keys`
-    counts those of which there were rows.
+    """The removal of rows from one table. `rows` counts copies: a row stands in as many data files as it had states.
+    `keys` counts those of which there were rows.
 
     `orphans` counts files that nothing referred to. `moved` are keys that rows had before one of these, or after it, as
     far as a log tells.
@@ -151,7 +151,7 @@ class RemovedRows:
 
 @dataclass(frozen=True, slots=True)
 class SearchedFiles:
-    """What was read in one place, to prove that nothing is left there.
+    """Files searched in one place, as proof that nothing is left there.
 
     `having` are files that have rows even so, `tags` those of its tags whose snapshots have them.
     """
@@ -165,7 +165,7 @@ class SearchedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetReport:
-    """What was done to forget some keys of a table, in a form that can be filed: it has none of them but for `moved`.
+    """The report on forgetting some keys of a table, in a form that can be filed: it contains none of them but `moved`.
 
     `moved` are the keys, as texts, under which rows were before they had one of these, or afterwards; they are not
     forgotten. `cuts` are those that were removed, `records` those of the quarantine that were removed, `unknown`
@@ -211,7 +211,7 @@ class ForgetReport:
 
     @property
     def copies(self) -> int:
-        """How many copies of rows were removed from tables."""
+        """Number of copies of rows that were removed from tables."""
         return sum(removal.rows for removal in self.removed)
 
     @property

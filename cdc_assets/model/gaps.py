@@ -41,7 +41,7 @@ class CompletePattern(KeptDecision):
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """By time."""
+        """Sort key: the time."""
         return self.when, self.pattern
 
 
@@ -124,7 +124,7 @@ class Deficit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCondition:
-    """What decides whether a table of the lake is exactly its source at a position.
+    """The facts that decide whether a lake table is exactly its source at a position.
 
     `gap` are the rows that it lacks, and `base` the dump that it stands on. `hold` says why nothing is applied to it up
     to the position, "" if all is. `aside` are the positions, at the earliest, of its records that wait in quarantine.

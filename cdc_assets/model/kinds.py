@@ -1,4 +1,4 @@
-"""Which tables of the lake a table of the source has: the settings `history` and `tables`, by patterns of names."""
+"""Rules that map a source table to lake tables: the settings `history` and `tables`, by patterns of names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATE_KINDS = frozenset({"scd2"})
 
 @dataclass(frozen=True, slots=True)
 class HistoryRule:
-    """What tables whose name fits a pattern have beside the mirror, or in its place where `mirror` is false.
+    """The history tables that a pattern gives its tables, beside the mirror or, where `mirror` is false, in its place.
 
     `track` names the columns whose change makes a new state (none: all), `track_except` those whose change makes none.
     `suffixes` end the names of history tables, by kind, where that is not `__kind`. A rule that `excludes` tables, all
@@ -55,7 +55,7 @@ class HistoryRule:
 
     @property
     def literal(self) -> int:
-        """How exact the pattern is: the number of its characters that are no wildcard."""
+        """Specificity of the pattern: the number of its characters that are no wildcard."""
         return sum(sign not in "*?" for sign in self.pattern)
 
     def suffix(self, kind: str) -> str:

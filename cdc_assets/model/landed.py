@@ -1,4 +1,4 @@
-"""What was landed of topics: rows in pieces, and the events that came between them."""
+"""Landed input of topics: rows in pieces, and the events that came between them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class EventKind(str, enum.Enum):
 
 
 class SnapshotRow(str, enum.Enum):
-    """What rows show of a connector's snapshot: the `query` of events of kind SNAPSHOT.
+    """Markers of a connector's snapshot on rows: the `query` of events of kind SNAPSHOT.
 
     FIRST and LAST are the rows with which a table begins and ends in it, BEGIN is the first and END the last one of all
     tables. A table whose only row is BEGIN has no LAST. WITHIN is another one that comes before FIRST or behind BEGIN,
@@ -119,7 +119,7 @@ DECIDED = (EventKind.RELEASED, EventKind.LOST, EventKind.DEAD, EventKind.REBUILT
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a person decided about a message, about offsets up to before `stop`, or about a partition.
+    """A person's decision about a message, about offsets up to before `stop`, or about a partition.
 
     `what` says it in words, `who` is "" where nobody is named, `when` is ISO 8601 in UTC.
     """
@@ -167,7 +167,7 @@ class Stream(NamedTuple):
 
 
 class StreamEnd(NamedTuple):
-    """Where a stream of a protocol by offset ends, by which a replay of it is recognised.
+    """The end of a stream of a protocol by offset, by which a replay of it is recognised.
 
     `newest` is the greatest source position, `at` how many rows have it, `first` a digest of the first of those, and
     `after` how many rows without position followed. During a replay `again_at` and `again_after` count how many of
@@ -211,7 +211,7 @@ class DeliveryEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogStart:
-    """Where the log of a partition began when it was first read: what it had before `offset` was gone by then.
+    """Start of a partition's log when it was first read: messages before `offset` were gone by then.
 
     `least` is the least commit-ts or mark that was read of it, of protocols by offset the least position; 0 for none.
     `later` says that something of the feed had been landed before.
@@ -303,7 +303,7 @@ class Landed:
 
     @property
     def taken_away(self) -> tuple[str, ...]:
-        """What compaction took away before it was read, and what an archive does not have, in words."""
+        """Messages that compaction removed before they were read, and gaps of an archive, in words."""
         beginnings = (TAKEN_AWAY, LEFT_OUT)
         reasons = ((reason, count) for reason, count in sorted(self.ignored.items()) if reason.startswith(beginnings))
         return tuple(f"{reason} ({counted(count, 'message')})" for reason, count in reasons)
@@ -363,7 +363,7 @@ class Landed:
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """What people decided, in the order in which they did."""
+        """Decisions of people, in the order in which they made them."""
         return tuple(Decision.of(event) for event in self.events if event.kind in DECIDED)
 
 

@@ -1,4 +1,4 @@
-"""How a lake table is laid out: partitions and order by Iceberg's transforms, Iceberg's properties, marks of deletes.
+"""The layout of a lake table: partitions and order by Iceberg's transforms, Iceberg's properties, marks of deletes.
 
 A person names the column behind the transform's number, as Iceberg's SQL does: `day(created_at)`, `bucket(16, id)`.
 A column with other signs in its name stands between backquotes.
@@ -34,7 +34,7 @@ SORT_TYPES: Mapping[str, Sequence[str]] = {
     **PARTITION_TYPES,
     "identity": (*PARTITION_TYPES["identity"], "float", "double", "binary", *_MOMENTS),
 }
-"""Such types of the columns that rows may be sorted by."""
+"""Types of columns by which rows may be sorted."""
 
 _NUMBERED = ("bucket", "truncate")
 _FIELDS = {"identity": "{}", "truncate": "{}_trunc"}

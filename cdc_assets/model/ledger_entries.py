@@ -30,9 +30,9 @@ class FileEntry:
 
 
 UNREAD = -1
-"""In place of a count of rows: the contents of the file are unknown."""
+"""Stands for a row count: the contents of the file are unknown."""
 UNWRITTEN = -2
-"""In place of a count of rows: nobody knows whether the file was ever there."""
+"""Stands for a row count: nobody knows whether the file ever existed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from cdc_assets.model.names import fold_name
 __all__ = ["NO_MASK", "PARTS", "Mask", "MaskLine", "MaskPolicy", "SealKey"]
 
 PARTS = ("last4", "domain", "length")
-"""What `redact` can leave of a value."""
+"""Parts of a value that `redact` can keep."""
 
 NO_MASK = "none"
 """The fingerprint of a column whose values are as the source has them."""

@@ -19,7 +19,7 @@ class Partition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogEnds:
-    """What a partition holds: `low` is its first offset, `high` the one after its last *read_committed* message.
+    """Offsets of a partition: `low` is its first, `high` the one after its last *read_committed* message.
 
     An empty partition has `low` == `high`. In an archive `file` stands for the file with which it begins, as it is, and
     is "" for a broker. `written` is the one after the last message of any kind, asked before `high`: beyond it while a

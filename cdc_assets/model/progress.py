@@ -1,4 +1,4 @@
-"""How far a table is applied, its state, the dump it is based on, and the identity that it keeps through renames."""
+"""Progress of a table, its state, the dump it is based on, and the identity that it keeps through renames."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class State(str, enum.Enum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Progress:
-    """How far a table is applied: through the DDL of `tso`, or through all rows at or below it."""
+    """Progress of a table: through the DDL of `tso`, or through all rows at or below it."""
 
     tso: Tso
     phase: Phase
@@ -62,7 +62,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class AppliedState:
-    """How far the lake is with a life: read from the label of its newest labelled snapshot.
+    """Progress of the lake with a life: read from the label of its newest labelled snapshot.
 
     `ddl` is the version of the newest schema file that was taken into account: a DDL file at exactly the applied TSO
     that came late is still due. `name` is the name the table should have, None once it is dropped.
@@ -72,13 +72,13 @@ class AppliedState:
     ddl: Tso
     name: TableId | None
     positions: Mapping[str, int] = field(default_factory=dict)
-    """Without commit-ts: the highest file number applied, by number sequence."""
+    """Progress without commit-ts: the highest file number applied, by number sequence."""
     gap: Gap | None = None
-    """What the lake table records about rows that it lacks."""
+    """Record of the lake table about rows that it lacks."""
     base: Base | None = None
     """The dump that the table is based on; None for one that begins with its feed."""
     recipe: Recipe = EMPTY_RECIPE
-    """How its rows were read."""
+    """The recipe by which its rows were read."""
     tags: frozenset[str] = frozenset()
     """The names of its tagged snapshots."""
     since: Tso | None = None
@@ -92,7 +92,7 @@ class AppliedState:
     repaired: Tso = -1
     """The position as of which the newest repair gave it the source's rows, which its feed does not have."""
     layout: TableLayout = PLAIN
-    """How its files are laid out, with the properties that a person gave it."""
+    """Layout of its files, with the properties that a person gave it."""
 
     @property
     def is_whole(self) -> bool:
@@ -167,7 +167,7 @@ def source_of(life: str) -> str:
 
 
 class Whole(str, enum.Enum):
-    """What makes a table complete. Its value is the text shown to people and in JSON."""
+    """Reason why a table is complete. Its value is the text shown to people and in JSON."""
 
     CREATE = "create"
     TRUNCATE = "truncate"
@@ -202,7 +202,7 @@ class Lack(str, enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """How a feed brings the rows that a table had before it.
+    """Source of the rows that a table had before its feed.
 
     `by` is SNAPSHOT or SCAN where they are among its rows: all are there at the position `through`, None while they are
     not. They begin at the position `since`. With None as `by` nothing but a DDL that leaves the table empty makes it
@@ -241,7 +241,7 @@ class Gap:
 
     @property
     def mark(self) -> str:
-        """What a person's acceptance is about: the rows of this gap, and none that are found to be missing later."""
+        """Subject of a person's acceptance: the rows of this gap, and none that are found to be missing later."""
         return f"{self.life} {self.filling.lack.value} {self.at}"
 
     @property

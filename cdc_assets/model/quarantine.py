@@ -16,7 +16,7 @@ OPEN, REPLAYED, PURGED = "open", "replayed", "purged"
 
 @dataclass(frozen=True, slots=True)
 class RecordContent:
-    """What is stored of a record that was set aside: its place, its bytes, and the keys of its rows as decoded.
+    """Stored content of a quarantined record: its place, its bytes, and the keys of its rows as decoded.
 
     Bytes and keys are sealed where a table is masked; `keys` are b"" where they could not be decoded.
     """
@@ -72,7 +72,7 @@ class QuarantinedRow:
 
     @property
     def content(self) -> RecordContent:
-        """What is stored of it."""
+        """Stored content of the record."""
         return RecordContent(self.file, self.line, self.schema_version, self.raw, self.keys)
 
     def is_within(self, lo: Tso, hi: Tso) -> bool:

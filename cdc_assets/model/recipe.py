@@ -16,7 +16,7 @@ from cdc_assets.model.masks import NO_MASK
 from cdc_assets.model.tso import Tso
 
 MASK = "privacy."
-"""How the names of settings begin that are masks of columns."""
+"""Prefix of the names of settings that are masks of columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How the rows of a table were read.
+    """The recipe of a table: how its rows were read.
 
     Attributes:
         settings: The settings on which values of its columns depend, by the names that a person gives them.

@@ -60,7 +60,7 @@ class SettingsChange(KeptDecision):
 
     @property
     def subject(self) -> tuple[Any, ...]:
-        """Where the settings change, of which tables."""
+        """The scope of the change: where the settings change, and for which tables."""
         return self.since, self.pattern
 
     def concerns(self, life: Life) -> bool:

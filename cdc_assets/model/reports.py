@@ -11,7 +11,7 @@ from cdc_assets.model.tso import Tso
 
 @dataclass(frozen=True, slots=True)
 class AlikeKeys:
-    """How many keys met an existing one that is equal by its collation only, with one example."""
+    """Number of keys that met an existing key that is equal by collation only, with one example."""
 
     count: int = 0
     example: str = ""

@@ -38,7 +38,7 @@ class TableId:
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """What a DDL text has after DEFAULT: `kind` is null, string, number, bits, hex, now or expression."""
+    """The DEFAULT of a DDL text: `kind` is null, string, number, bits, hex, now or expression."""
 
     kind: str
     text: str = ""
@@ -129,7 +129,7 @@ class Column:
 
 
 ROW_END = "ROW END"
-"""What MariaDB generates a column by that says until when a row was there, in a table with system versioning."""
+"""MariaDB's expression for the end of a row's validity, in a table with system versioning."""
 
 ReadColumn = Callable[[str, str, Mapping[str, str]], Column]
 """(column, text of its type, the database's own types) -> the column, of type "" where the text is not known."""
@@ -172,7 +172,7 @@ class TablePartition:
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """How a table is partitioned: RANGE, RANGE COLUMNS, LIST, LIST COLUMNS, HASH or KEY, from its DDL text."""
+    """Partitioning of a table: RANGE, RANGE COLUMNS, LIST, LIST COLUMNS, HASH or KEY, from its DDL text."""
 
     kind: str
     expressions: tuple[str, ...]

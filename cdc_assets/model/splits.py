@@ -23,7 +23,7 @@ DIGEST_MASK = (1 << 62) - 1
 
 @dataclass(frozen=True, slots=True)
 class SentRows:
-    """Which rows of a table a connector sends: it sends the DDL of tables whose rows it leaves out, too.
+    """The rows of a table that a connector sends: it sends the DDL of tables whose rows it leaves out, too.
 
     `captured` says whether its lists have the table's name, None where they are not given. `first` is the position of
     the first row that came under the name, None if none came.
@@ -211,7 +211,7 @@ class SettledFiles:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What the name of a split or schema file says: its owner, and its number in its directory and dispatcher."""
+    """Place of a split or schema file by its name: its owner, and its number in its directory and dispatcher."""
 
     root: str
     version: Tso
@@ -272,7 +272,7 @@ class Listing:
 
     @property
     def file_count(self) -> int:
-        """How many data files there are, settled ones included."""
+        """Number of data files, settled ones included."""
         return len(self.data_files) + sum(settled.files for settled in self.settled)
 
 

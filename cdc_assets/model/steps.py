@@ -56,7 +56,7 @@ class CreateTable:
 
     @property
     def progress(self) -> Progress:
-        """How far the table is applied once created: through the rows of its dump if that has none."""
+        """Progress of the table once created: through the rows of its dump if that has none."""
         phase = Phase.DDL if self.has_rows else Phase.ROWS
         return Progress(self.at if self.since is None else self.since, phase)
 
@@ -162,21 +162,21 @@ class ApplyRows:
     beside: tuple[DataFile, ...] = ()
     """Files of these names whose columns were not in force: none of the window's rows may be in them."""
     unexplained: Mapping[tuple[str, Tso], tuple[tuple[Tso, Tso], ...]] = field(default_factory=dict)
-    """By (root, version), the (from, to) in which no row can have been written with that version's columns."""
+    """Ranges (from, to) in which no row can have been written with a version's columns, by (root, version)."""
     siblings: Mapping[tuple[str, Tso], tuple[tuple[TableId, TableSchema], ...]] = field(
         default_factory=dict, hash=False
     )
-    """By (root, version), other tables whose rows a file there may have instead; see `History.decoding`."""
+    """Other tables whose rows a file may have instead, by (root, version); see `History.decoding`."""
 
     recipe: Recipe = field(default=EMPTY_RECIPE, hash=False)
-    """How its rows, and those before them, are read: the settings on which values of its columns depend."""
+    """The recipe of its rows and of those before them: the settings on which values of its columns depend."""
     former: Mapping[str, str] = field(default_factory=dict, hash=False)
     """The settings of its time that are not the present ones: its rows were written with them."""
 
     dumped: Tso = -1
     """The TSO of the dump that the table stands on: rows at or below it are in there, whatever the feed has of them."""
     history: HistoryRule | None = field(default=None, hash=False)
-    """What is set for a history table, None for a mirror."""
+    """The settings of a history table, None for a mirror."""
 
     seal: SealKey | None = field(default=None, hash=False)
     """The key by which records of masked tables that are set aside are sealed; without one their bytes are not kept."""
@@ -223,7 +223,7 @@ class ApplyRows:
 
 _READING = ("lo", "hi", "names", "positions", "files", "beside", "schemas", "siblings", "unexplained", "recipe",
             "former", "dumped", "excluded")  # fmt: skip
-"""What of a window decides which rows are read, and how."""
+"""Attributes of a window that decide which rows are read, and how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ class AddedStep:
 
     @property
     def description(self) -> tuple[str, str, str, str]:
-        """What a plan shows of it: its name, what it does, what it costs, and how to undo it."""
+        """Description in a plan: the step's name, its effect, its cost, and how to undo it."""
         raise NotImplementedError
 
 

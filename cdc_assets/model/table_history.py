@@ -42,7 +42,7 @@ class _FromFile:
 
     @property
     def changes(self) -> tuple[SchemaChange, ...]:
-        """Its changes to columns and rows."""
+        """Changes to columns and rows."""
         return ()
 
     @property
@@ -160,13 +160,13 @@ class TableHistory:
     brought: Import | None = None
     """The table in the dump with which it begins."""
     earlier: tuple[Event, ...] = ()
-    """What was of it in the feed up to that dump: it says which names its columns had before."""
+    """The table's part of the feed up to that dump: it tells which names its columns had before."""
     missing: MissingRows | None = None
     """The rows that a window proved to be missing, unless all rows were replaced since."""
     mixed: bool = False
     """Whether rows of a dump came by EXCHANGE PARTITION that have columns without their values."""
     begins: Tso | None = None
-    """Of a history table: the version of the RENAME that brought its source table under its rule."""
+    """Version of the RENAME that brought the source table of a history table under its rule."""
 
     def name_at(self, position: Tso) -> TableId | None:
         """Return the name that it has once all DDL through a position has taken effect, None if it has none then."""
@@ -236,7 +236,7 @@ class TableHistory:
 
     @property
     def complete_by(self) -> Whole | None:
-        """What made the table complete, None for an incomplete one."""
+        """Reason why the table is complete, None for an incomplete one."""
         newest = self.gaps[-1][1]
         if isinstance(newest, Gap):
             return newest.filling.by if newest.is_filled(FOREVER) else None
@@ -286,7 +286,7 @@ class TableHistory:
 
     @property
     def inferred(self) -> tuple[str, ...]:
-        """What its first columns leave open where they were taken from its rows."""
+        """Facts that its first columns leave open where these were taken from its rows."""
         return self.events[0].file.approximate
 
     @property

@@ -1,4 +1,4 @@
-"""What a committed window did to its table, in counted rows, and the lag of its newest change. Pure."""
+"""Metrics of a committed window: the rows that it changed, counted, and the lag of its newest change. Pure."""
 
 from __future__ import annotations
 

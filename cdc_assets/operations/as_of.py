@@ -202,7 +202,7 @@ def _standings(state: LakeState, table: LakeTable, cuts: Sequence[Cut]) -> Itera
 
 
 _CORRECTIONS = {REPLAY: "a record of the quarantine", REPAIR: "a repair"}
-"""By the properties of their snapshots: commits that bring what a table should have had earlier."""
+"""Commits that bring what a table should have had earlier, by the properties of their snapshots."""
 
 
 def _table(
@@ -283,7 +283,7 @@ def _open_at(position: Tso) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """How a table is read: a snapshot, the position that the rows stand at, and `reason` if that is not exact."""
+    """A reading of a table: a snapshot, the position that its rows stand at, and `reason` if that is not exact."""
 
     snapshot_id: int
     position: Tso

@@ -214,4 +214,4 @@ FORMATS: Mapping[str, Callable[[Path, pa.Schema], AbstractContextManager[_Write]
     "jsonl": _jsonl,
     "csv": _csv,
 }
-"""How changes of these columns are written to a file, piece by piece."""
+"""Formats of files of changes -> the writer that takes changes piece by piece."""

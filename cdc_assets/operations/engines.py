@@ -1,4 +1,4 @@
-"""How engines connect to a lake and read a table as of a snapshot, as text that runs where it is pasted.
+"""Texts by which engines connect to a lake and read a table as of a snapshot; they run where they are pasted.
 
 Secrets are never part of it: what holds one is read from the environment, by the variable that the settings name.
 """
@@ -31,10 +31,10 @@ STATEMENTS: Mapping[str, tuple[str, str]] = {
         "catalog.load_table({name!r}).scan({filter}{selected}snapshot_id={snapshot}).to_arrow(){renamed}",
     ),
 }
-"""How each engine quotes names and reads a snapshot; the lake's catalog has the name that the settings give it."""
+"""Quoting of names and reading of a snapshot, by engine; the lake's catalog has the name that the settings give it."""
 
 _SCAN = "SELECT {columns} FROM iceberg_scan({metadata}, snapshot_from_id => {snapshot}){where}"
-"""How DuckDB reads a snapshot of a catalog that it cannot attach."""
+"""DuckDB's way to read a snapshot of a catalog that it cannot attach."""
 
 
 def snapshot_statements(

@@ -1,4 +1,4 @@
-"""Where a row comes from: the changes of its key in the input, the DDL in between, and what of it was set aside.
+"""Explain a row: the changes of its key in the input, the DDL in between, and which of its records were quarantined.
 
 Where the table has a log that covers the time asked for, its changes are those. Else the input is decoded again, and of
 the files that may have a change of the time asked for the key's changes are kept. The ledger knows the run and the

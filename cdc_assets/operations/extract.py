@@ -75,7 +75,7 @@ from cdc_assets.planning.recipe import masked_since
 from cdc_assets.types.mysql_types import arrow_type
 
 _SUFFIX = "__of_an_extract"
-"""What a table's log is called in the plan of an extract: no table of a feed has such a name."""
+"""Suffix of a table's log in the plan of an extract: no table of a feed has such a name."""
 
 
 @dataclass(frozen=True, slots=True)

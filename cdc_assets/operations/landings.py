@@ -1,4 +1,4 @@
-"""What is landed of topics, and what the lake still needs of it.
+"""Landed messages of topics, and the lake's need for them.
 
 landing_needs   what maintenance goes by
 recorded_needs  what is shown of that, as far as the status of tables tells

@@ -1,4 +1,4 @@
-"""Which table a person means."""
+"""Find the table that a person names."""
 
 from __future__ import annotations
 

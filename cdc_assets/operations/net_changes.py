@@ -1,4 +1,4 @@
-"""What several changes of a key come to: its last image, or that it is gone.
+"""Fold several changes of a key into its net change: its last image, or its deletion.
 
 A change with some columns only is laid over the image before it. What no change of the range tells stays absent.
 """

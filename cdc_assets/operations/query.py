@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QueriedRows:
-    """What a query returned, and the lake tables that it read, by their names in the source or in the lake.
+    """Rows that a query returned, and the lake tables that it read, by their names in the source or in the lake.
 
     `more` says that the tables have more rows than were asked for.
     """

@@ -51,7 +51,7 @@ from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import Source
 
 _SWAPS = 6
-"""How often the rebuild follows a table that a writer keeps moving, before it gives up."""
+"""Most swaps that the rebuild tries for a table that a writer keeps moving, before it gives up."""
 
 _RESUMABLE_SECONDS = 24 * 3600
 """Aside tables that are older, or from the future of a clock that was wrong, are built again: the history may have been
@@ -335,7 +335,7 @@ def rebuild_targets(pipeline: Pipeline, tables: Sequence[str] = ()) -> tuple[Tar
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """Which tables are rebuilt (`targets`), with those that they `need`, by a plan from nothing and its `bases`."""
+    """Tables to rebuild (`targets`), and those that they `need`, by a plan from nothing and its `bases`."""
 
     planned: Plan
     applied: Mapping[Life, AppliedState]

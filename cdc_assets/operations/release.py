@@ -98,7 +98,7 @@ def _decided(planned: Plan, table: str, version: Tso) -> Life:
 
 
 RECORD = ("table", "version", "way", "text", "who", "when")
-"""What `recorded` says of a decision."""
+"""Columns that `recorded` gives for a decision."""
 
 
 def recorded(decisions: Decisions) -> list[tuple[object, ...]]:

@@ -1,4 +1,4 @@
-"""What people ask of an operation: values from which the command's options and the job's launch form are built.
+"""Requests to operations: values from which the command's options and the job's launch form are built.
 
 A field says once how it is described, and by which option the command has it if not by its own name.
 """
@@ -42,7 +42,7 @@ CHANGE_FORMATS = ("parquet", "jsonl", "csv")
 
 @dataclass(frozen=True)
 class Request:
-    """What one operation is asked for."""
+    """The request to one operation."""
 
     def check(self) -> None:
         """Raise BadSettings where fields contradict each other."""
@@ -50,7 +50,7 @@ class Request:
 
 @dataclass(frozen=True)
 class RebuildRequest(Request):
-    """Which tables are rebuilt: some by name, or all."""
+    """Tables to rebuild: some by name, or all."""
 
     tables: Sequence[str] = option(
         "The tables to rebuild, each by its present name `schema.table` or as `schema.table@first version`. Tables "
@@ -81,7 +81,7 @@ class RebuildRequest(Request):
 
 @dataclass(frozen=True)
 class MaintenanceRequest(Request):
-    """Which tables are maintained; default: all, and those of the lake itself."""
+    """Tables to maintain; default: all, and those of the lake itself."""
 
     tables: Sequence[str] = option(
         "Only these tables, as `schema.table`, `schema.table@first version`, or by their names in the lake "
@@ -95,7 +95,7 @@ class MaintenanceRequest(Request):
 
 @dataclass(frozen=True)
 class NewCut(Request):
-    """Which cut is made."""
+    """The cut to make."""
 
     name: str = option("Name of the cut, and tag of its snapshots; `cut-<its position>` by default.", metavar="NAME")
     require_all: bool = option("Make no cut where a table is not exactly its source.", False)
@@ -103,7 +103,7 @@ class NewCut(Request):
 
 @dataclass(frozen=True)
 class ChangesRequest(Request):
-    """Which changes are written where."""
+    """The changes to write, and where."""
 
     table: str = option("The table, by its present name `schema.table` or its identity.", None, place="argument")
     since: str = option(
@@ -125,7 +125,7 @@ class ChangesRequest(Request):
 
 @dataclass(frozen=True)
 class VerifyRequest(Request):
-    """Which tables are compared, and how; default: those of the setting `verify.tables`, or all."""
+    """Tables to compare, and how; default: those of the setting `verify.tables`, or all."""
 
     tables: Sequence[str] = option(
         "Only these tables, as `schema.table` or `schema.*`.", (), metavar=_TABLES, place="argument"
@@ -139,7 +139,7 @@ class VerifyRequest(Request):
 
 @dataclass(frozen=True)
 class ForgetRequest(Request):
-    """Whose rows are forgotten. No field has a key: Dagster keeps and shows the config of a run."""
+    """The table whose rows are forgotten. No field has a key: Dagster keeps and shows the config of a run."""
 
     table: str = option(
         "The table, by its present or a former name `schema.table`, or its identity.", None, place="argument"

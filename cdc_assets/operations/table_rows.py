@@ -145,15 +145,15 @@ class LakeRows(Protocol):
 
     @property
     def progress(self) -> Progress:
-        """How far it is applied in that snapshot."""
+        """Progress of the table in that snapshot."""
 
     @property
     def recipe(self) -> Recipe:
-        """How its rows were read then, as its label has it."""
+        """The recipe of its rows then, as its label has it."""
 
     @property
     def rows(self) -> int | None:
-        """How many rows there are, None if it is not known."""
+        """Number of rows, None if it is not known."""
 
     @property
     def columns(self) -> Mapping[str, str]:

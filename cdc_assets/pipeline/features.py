@@ -1,4 +1,4 @@
-"""What features do in a run beside the steps of its plan. The pipeline calls them without knowing which there are."""
+"""Work of features in a run beside the steps of its plan. The pipeline calls them without knowing which there are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunBegin:
-    """What a feature wants of a run that begins: `decisions` by which it plans again, and what came of others."""
+    """A feature's part in the begin of a run: `decisions` by which it plans again, and the outcome of others."""
 
     decisions: Sequence[KeptDecision] = ()
     outcomes: Sequence[OutcomePart] = ()
@@ -32,7 +32,7 @@ Applied = Mapping[Life, AppliedState]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFeature:
-    """What a feature does in a run: `RUN` in its module `pipeline`. The functions get the lake of the run.
+    """The interface of a feature to a run: `RUN` in its module `pipeline`. The functions get the lake of the run.
 
     Attributes:
         anew: Whether it has a part in runs that build tables anew, too.

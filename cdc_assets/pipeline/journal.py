@@ -25,7 +25,7 @@ from cdc_assets.types.fidelity import column_fidelity, log_fidelity, rewritten_c
 
 _NO_STEP = StepResult()
 _REWRITE_MS = 600_000
-"""How long TiDB is taken to rewrite a column for another type."""
+"""Longest time in milliseconds that TiDB is assumed to take to rewrite a column for another type."""
 
 
 @dataclass

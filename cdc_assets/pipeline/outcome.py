@@ -1,4 +1,4 @@
-"""How a run left each table, by its plan, its steps and the lake's progress."""
+"""Outcome of a run for each table, by its plan, its steps and the lake's progress."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cdc_assets.planning.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class TableOutcome:
-    """How a run left a table. `through` is the TSO at or below which everything is applied."""
+    """The outcome of a run for one table. `through` is the TSO at or below which everything is applied."""
 
     life: Life
     name: TableId
@@ -47,40 +47,40 @@ class TableOutcome:
     accounts: tuple[WindowMetrics, ...] = ()
     """The windows that the run committed, in order."""
     stopped_at: Tso | None = None
-    """Where the table stopped: a DDL's version, or the end of a window that was not applied."""
+    """Position at which the table stopped: a DDL's version, or the end of a window that was not applied."""
     gap: Gap | None = None
-    """Which rows it lacks, although all that the feed has is applied."""
+    """Rows that the table lacks, although all that the feed has is applied."""
 
     base: Base | None = None
     """The dump that it stands on, None for a table that begins with the changefeed."""
 
     complete_by: str = ""
-    """What made it complete (`Whole`), "" where it is not."""
+    """Reason why the table is complete (`Whole`), "" if it is not."""
 
     @property
     def incomplete(self) -> str:
-        """What is missing and what a person can do, "" for a complete table."""
+        """Describe the missing rows and what a person can do, "" for a complete table."""
         return gap_text(self.gap, self.life, self.base) if self.gap is not None else ""
 
     @property
     def incomplete_cause(self) -> str:
-        """What is missing and what a person can do, in words that name no table: equal for tables of one cause."""
+        """Describe the missing rows and what a person can do without naming a table: equal for tables of one cause."""
         return gap_cause(self.gap, self.life, self.base) if self.gap is not None else ""
 
 
 class OutcomePart(Protocol):
-    """What a feature did in a run beside the tables."""
+    """The outcome of a feature's work in a run beside the tables."""
 
     FEATURE: ClassVar[str]
 
     @property
     def finding(self) -> Finding | None:
-        """What people are to be warned of, None for nothing."""
+        """A warning for people, None for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run did, with its plan.
+    """The outcome of a run, with its plan.
 
     `problems` are files that should be readable and are not. Of `findings`, which are the run's own, `new_findings` are
     those that no earlier run reported; `known_findings` are those that one did and that stand, in other rows too.
@@ -94,7 +94,7 @@ class Outcome:
     new_findings: tuple[Finding, ...] = ()
     known_findings: tuple[Finding, ...] = ()
     parts: tuple[OutcomePart, ...] = ()
-    """What features did beside the tables."""
+    """Outcomes of features beside the tables."""
 
     def with_parts(self, parts: Iterable[OutcomePart]) -> Outcome:
         """Return the outcome with what features did, and their findings."""
@@ -122,7 +122,7 @@ class Outcome:
 
     @property
     def quarantined(self) -> int:
-        """How many records are in quarantine."""
+        """Number of records in quarantine."""
         return sum(table.quarantined for table in self.tables)
 
 
@@ -318,7 +318,7 @@ def _why(table: TableRun, hold: HoldTable | None, *, dropped: bool) -> tuple[Sta
 
 @dataclass(frozen=True, slots=True)
 class RunHooks:
-    """What the caller of a run is told, and asked, in the course of it.
+    """Callbacks of a run's caller.
 
     `after` is called with each step once it is done, and `gives_way` between two windows: the rest is left to a later
     run where it returns True.

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from cdc_assets.decoding.keyed_rows import RecordLookup, RecordReplay
 
 REPLANS = 5
-"""How often a run plans again after another writer moved a table or the lake failed, before it stops that table."""
+"""Most new plans of a run after another writer moved a table or the lake failed, before it stops that table."""
 
 
 class PipelineLake(KnownLake, RecordsAside, Protocol):
@@ -121,7 +121,7 @@ class PipelineLake(KnownLake, RecordsAside, Protocol):
         """
 
     def part(self, feature: str) -> Any:
-        """What a feature needs of the lake beside this."""
+        """The part of the lake that belongs to a feature."""
 
     def close(self) -> None:
         """Close what was opened."""

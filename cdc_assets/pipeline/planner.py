@@ -61,7 +61,7 @@ class KnownLake(Protocol):
         """Progress of every table of this changefeed, dropped ones included."""
 
     def decisions(self) -> Decisions:
-        """What people have decided about its tables."""
+        """Decisions of people about its tables."""
 
     def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:
         """Return why tables cannot get these names, for each name that belongs to another changefeed."""
@@ -88,7 +88,7 @@ class EmptyLake:
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """How tables are planned, beside what the feed and the lake say.
+    """Options for planning tables, beside the feed and the lake.
 
     Attributes:
         fuse: A new table is created with its later columns; else each version of a table is a step of its own.

@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
 
 _READERS = 8
-"""So many shares of files are read side by side."""
+"""Number of shares of files that are read side by side."""
 _SHARE_FILES, _SHARE_BYTES = 200, 8 << 20
 """Files that are decoded together: checking ten rows costs as much as ten thousand."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """What a replay reads, and how.
+    """The input of a replay, and how it is read.
 
     Attributes:
         listing: The input.

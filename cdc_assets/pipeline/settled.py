@@ -41,9 +41,9 @@ from cdc_assets.sources.unchanged import SettledTally
 LEAST_FILES = 100
 """Minimum files before a directory is summarised: remembering fewer would take as much."""
 _OPEN_FILES = 10
-"""How many files at the end of a directory stay as they are: a writer may write the newest anew."""
+"""Number of files at the end of a directory that stay unsettled: a writer may rewrite the newest ones."""
 _SHARED = 2
-"""How many transactions of a file may be in other ones, too: its first and its last."""
+"""Number of transactions that a file may share with other ones: its first and its last."""
 LOOK_AGAIN_SECONDS = 24 * 3600.0
 _CLOSED_AFTER = dt.timedelta(hours=60)
 
@@ -328,7 +328,7 @@ def _lacks(
 
 
 def _claims(planned: Plan) -> dict[TableId, list[_Claim]]:
-    """Which rows of each name, folded, are needed still."""
+    """Return the rows of each name, folded, that are still needed."""
     claims: dict[TableId, list[_Claim]] = {}
     for life, table in planned.history.lives.items():
         through, begun = _applied(planned.applied.get(life)), -1 if table.base is None else table.base.at + 1
@@ -343,7 +343,7 @@ def _applied(state: AppliedState | None) -> Tso:
 
 
 def _of(claims: Mapping[TableId, Sequence[_Claim]], history: History, root: str, version: Tso) -> list[_Claim] | None:
-    """What is needed of a directory's rows, None if nothing says whose they are."""
+    """Return the rows of a directory that are still needed, None if nothing says whose they are."""
     tables = history.decoding.get((root, version))
     return None if tables is None else [claim for name, _ in tables for claim in claims.get(name.folded, ())]
 

@@ -19,11 +19,12 @@ from cdc_assets.model.steps import ApplyRows, HoldTable, Step
 from cdc_assets.model.window_metrics import WindowMetrics
 
 _THREADS = ThreadPoolExecutor(4, "cdc-assets-window")
-"""They stage and commit for all of a process, which bounds memory and stages; each has a connection to the JVM."""
+"""Number of threads that stage and commit for a process. It bounds memory and stages; each has a connection to the
+JVM."""
 _SIGHT = 64
-"""How many steps ahead are searched for windows."""
+"""Number of steps ahead that are searched for windows."""
 _PATIENCE_SECONDS = 2.0
-"""How long a run that a person ends waits for commits under way."""
+"""Seconds that an interrupted run waits for commits under way."""
 
 AppliedWindow = tuple[StagedWindow, StepResult, WindowMetrics | None]
 _Future = Future[AppliedWindow | None]

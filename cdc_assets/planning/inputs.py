@@ -1,4 +1,4 @@
-"""What a plan is made from beside the listing and the applied state: facts, rules, and where tables begin anew."""
+"""Input of a plan beside the listing and the applied state: facts, rules, and where tables begin anew."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cdc_assets.planning.recipe import Recipes
 
 @dataclass(frozen=True, slots=True)
 class TableRules:
-    """What settings and people decide about the tables of a feed.
+    """Rules for the tables of a feed, from settings and people.
 
     `ddl` are the rules of their histories, `recipes` make their recipes, with the zone. `kinds` say which
     tables of the lake a table has, `layouts` how their files are laid out. `waypoints` are where features add steps.
@@ -45,7 +45,7 @@ class TableRules:
 
 @dataclass(frozen=True, slots=True)
 class FeedFacts:
-    """What is known of a feed beside its listing.
+    """Facts about a feed beside its listing.
 
     `positions` False means that rows carry no commit-ts: they belong to the DDL before their directory's version.
     `stats` are the statistics of files from earlier readings, to skip those with nothing new; they only save work.
@@ -69,7 +69,7 @@ class FeedFacts:
 
 @dataclass(frozen=True, slots=True)
 class Beginnings:
-    """Where tables begin otherwise than the feed has it.
+    """Beginnings of tables that differ from the feed's.
 
     `bases` are the new dumps that tables are to be based on, None for one that is to be based on the feed alone.
     Tables in `states` begin where another one of their source stands, as the input from before is gone. `renames` are

@@ -452,7 +452,7 @@ class _Chain:
         return min(self.table.life.version, self.table.names[0][1])
 
     def _named_otherwise(self, seen: Tso) -> str:
-        """Without a rename that was applied and later removed from the files, rows would reach the wrong table."""
+        """Return the reason to stop if the files lack a rename that was applied, "" otherwise: rows would go astray."""
         names = [event.name for event in self.table.events if event.at <= seen]
         if self.applied is None or self.applied.name is None or not names or names[-1] in (None, self.applied.name):
             return ""
@@ -546,7 +546,7 @@ class _Chain:
         return {life: self.recipes.before(self.history.lives[life.source], event.at) for life in lives}
 
     def _after(self, event: Event, position: Progress) -> Progress:
-        """How far the table is after an event; a dump includes its rows."""
+        """Return the table's progress after an event; a dump includes its rows."""
         if isinstance(event, Created):
             return position
         return max(position, Progress(event.at, Phase.ROWS if isinstance(event, Imported) else Phase.DDL))

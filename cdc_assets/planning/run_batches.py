@@ -1,4 +1,4 @@
-"""Which tables have something to do, and how they are grouped into runs. Pure: no I/O, no clock, no Dagster.
+"""Find tables with due work, and group them into runs. Pure: no I/O, no clock, no Dagster.
 
     Plan ──▶ families ──▶ Due ──── without busy and waiting ones ───▶ batches ──▶ one run each
                            └ its mark stays the same until a table moves: so attempts in vain are counted

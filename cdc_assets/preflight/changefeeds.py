@@ -40,7 +40,7 @@ TRACELESS_IN_TOPICS: Mapping[str, tuple[str, str]] = {
         "into the wrong column or member",
     ),
 }
-"""The same of DDL in topics. A hidden ADD COLUMN is seen in the rows that have it."""
+"""Hidden DDL of topics without a trace, as `TRACELESS` of files. A hidden ADD COLUMN is seen in the rows that have it."""
 _ALIASES = {"drop database": "drop schema"}
 _OF_ALTER_TABLE = (
     "drop table partition", "truncate table partition", "exchange table partition", "reorganize table partition",

@@ -1,4 +1,4 @@
-"""Where a row comes from, as lines of text."""
+"""Format the explanation of a row as lines of text."""
 
 from __future__ import annotations
 

@@ -9,14 +9,14 @@ from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.wording import counted, first_of
 
 _SHOWN = 10
-"""How many subjects of a cause are shown in text."""
+"""Most subjects of a cause that text shows."""
 _SHORT = 60
 """Details of at most so many characters stand behind each other in a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupedSubject:
-    """What a cause concerns: a table ("" for the whole feed), and what is said of it alone.
+    """A subject of a cause: a table ("" for the whole feed), and the sentence about it alone.
 
     `new` is false for what an earlier run has already reported.
     """
@@ -31,7 +31,7 @@ class GroupedSubject:
 
 @dataclass(frozen=True, slots=True)
 class FindingGroup:
-    """What was found by one rule in the same words, with all that it concerns."""
+    """Findings of one rule with equal words, and all their subjects."""
 
     rule: str
     severity: Severity

@@ -1,4 +1,4 @@
-"""What is landed of topics, for a person: offsets by partition, what waits, how far back a rebuild can go. Pure.
+"""Format a landing for a person: offsets by partition, waiting messages, how far back a rebuild can go. Pure.
 
 broker ──landed──▶ landing table ──applied──▶ tables
   end              next offset                first offset that some table has not applied
@@ -20,13 +20,13 @@ from cdc_assets.report.tables import PartitionText
 from cdc_assets.report.text import grid_lines
 
 _SHOWN_BYTES = 400
-"""How much of a message is shown."""
+"""Most bytes of a message that are shown."""
 _SHOWN_PARTITIONS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionText:
-    """What a person decided about messages, a place, `who` and `when` (ISO 8601, UTC)."""
+    """A person's decision about messages: a place, `who` and `when` (ISO 8601, UTC)."""
 
     changefeed: str
     place: str
@@ -50,7 +50,7 @@ class UnreadText:
 
 @dataclass(frozen=True, slots=True)
 class LandingText:
-    """What is landed of a changefeed. `end` of partitions is as of the newest landing, unless `is_current`: as of now.
+    """The landing of a changefeed. `end` of partitions is as of the newest landing, unless `is_current`: as of now.
 
     `lag_seconds` is the time from the greatest mark to the landing that brought it. `rows` and `row_bytes` are of
     messages that are kept. `expired` names tables whose first rows are not kept any more, each with the TSO from which
@@ -76,12 +76,12 @@ class LandingText:
 
     @property
     def behind(self) -> int:
-        """How many messages are not landed."""
+        """Number of messages that are not landed."""
         return sum(partition.behind for partition in self.partitions)
 
     @property
     def rebuild(self) -> str:
-        """How far back tables can be built anew."""
+        """Describe how far back tables can be built anew."""
         if not self.expired:
             return "every table can be built anew from its first landed message"
         expired = ", ".join(f"{name} (its rows before {tso_time(at)} expired)" for name, at in self.expired.items())

@@ -1,4 +1,4 @@
-"""What a plan will do, in words: the same for the command line, Dagster's metadata and `--json`."""
+"""Describe a plan in words that the command line, Dagster's metadata and `--json` share."""
 
 from __future__ import annotations
 

@@ -113,13 +113,13 @@ class TableStatus:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Which rows are left out on purpose: those of forgotten keys, and those that a person let the table lack."""
+        """Rows that are left out on purpose: those of forgotten keys, and those that a person let the table lack."""
         accepted = ("rows that it lacks, since a person accepted that (see incomplete)",) if self.accepted else ()
         return (*self.kept_out, *accepted)
 
     @property
     def set_aside(self) -> str:
-        """How many records of the table wait in quarantine, as a sentence; "" without any."""
+        """Describe the table's records in quarantine in a sentence; "" without any."""
         records = counted(self.quarantined, "record is", "records are")
         return f"{records} in quarantine, see `cdc-assets quarantine`" if self.quarantined else ""
 

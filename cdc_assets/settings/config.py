@@ -422,7 +422,7 @@ class ChangefeedSettings(Model):
 
     @property
     def masks(self) -> MaskPolicy:
-        """Which columns are masked and how, with the keys. Raises BadSettings where a key is not in the environment."""
+        """Masked columns with their masks and keys. Raises BadSettings where a key is not in the environment."""
         lines = tuple(MaskLine(pattern, mask.mask(pattern)) for pattern, mask in self.privacy.items())
         given = None if self.privacy_key is None else SealKey(key_of(self.privacy_key["env"], "privacy_key"))
         return MaskPolicy(lines, given)
@@ -439,12 +439,12 @@ class ChangefeedSettings(Model):
 
     @property
     def source_options(self) -> SourceOptions:
-        """How the feed was written and where, from the sink URI's parameters and the changefeed TOML."""
+        """Options and location of the feed, from the sink URI's parameters and the changefeed TOML."""
         return self._options
 
     @property
     def rules(self) -> Rules:
-        """What the settings say about the tables' histories."""
+        """Rules of the settings for the tables' histories."""
         from cdc_assets.history.policies import Rules  # loads what parses DDL
 
         return Rules(
@@ -459,7 +459,7 @@ class ChangefeedSettings(Model):
 
     @property
     def history_rules(self) -> tuple[HistoryRule, ...]:
-        """Which tables of the lake a table of the source has."""
+        """Rules that map a source table to lake tables."""
         return (*self.tables.rules, *self._history)
 
     @property

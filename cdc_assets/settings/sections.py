@@ -25,7 +25,7 @@ from cdc_assets.settings.model import Model, resolved
 
 
 class ArchiveSettings(Model):
-    """Where archived topics are, for a feed that is read without a broker."""
+    """Location of archived topics, for a feed that is read without a broker."""
 
     inside = "archive"
 
@@ -36,7 +36,7 @@ class ArchiveSettings(Model):
 
 
 class TableSettings(Model):
-    """Which tables of the feed are applied."""
+    """Tables of the feed that are applied."""
 
     inside = "tables"
 
@@ -69,7 +69,7 @@ _SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 class CutSettings(Model):
-    """Which cuts are made on a schedule, and how many of them are kept."""
+    """Cuts on a schedule: which are made, and how many are kept."""
 
     inside = "cuts"
 
@@ -193,7 +193,7 @@ def history_rules(given: Mapping[str, Any]) -> tuple[HistoryRule, ...]:
 
 
 class LandingSettings(Model):
-    """What is kept of landed messages, and how they are landed."""
+    """Landing and retention of messages."""
 
     inside = "landing"
 
@@ -215,7 +215,7 @@ class LandingSettings(Model):
 
 
 class MaintenanceSettings(Model):
-    """When the files of a table are maintained, and what is kept."""
+    """Maintenance of a table's files: when it runs, and what it keeps."""
 
     inside = "maintenance"
 
@@ -267,7 +267,7 @@ class MaintenanceSettings(Model):
 
 
 class VerifySettings(Model):
-    """How tables are compared with their source."""
+    """Comparison of tables with their source."""
 
     inside = "verify"
 
@@ -360,4 +360,4 @@ Deletes = Annotated[
     dict[str, Literal["soft", "hard"]],
     BeforeValidator(lambda given: {EVERY_TABLE: given} if isinstance(given, str) else given),
 ]
-"""What a delete does to rows of mirrors, by pattern; one word counts for all."""
+"""Effect of a delete on rows of mirrors, by pattern; a single word counts for all tables."""

@@ -71,7 +71,7 @@ def renewed(known: KnownFiles, fresh: KnownFiles) -> KnownFiles:
 
 
 class SourceOptions(Protocol):
-    """How a feed was written, and where: what the user gave, as a value without secrets."""
+    """Options and location of a feed: the user's settings, as a value without secrets."""
 
     kind: ClassVar[str]
     """The source's folder."""
@@ -85,23 +85,23 @@ class SourceOptions(Protocol):
 
     @property
     def store(self) -> str:
-        """What holds the feed: an fsspec protocol, or the name of another system."""
+        """Store of the feed: an fsspec protocol, or the name of another system."""
 
     @property
     def protocol(self) -> str:
-        """How changes are written, by TiCDC's name of it."""
+        """Protocol of the changes, by TiCDC's name."""
 
     @property
     def writer(self) -> str:
-        """Who writes the feed, in a sentence."""
+        """Writer of the feed, in a sentence."""
 
     @property
     def wire(self) -> Wire:
-        """How its splits are written."""
+        """Wire format of its splits."""
 
     @property
     def retention_days(self) -> int:
-        """After how many days the feed loses input; 0 for never."""
+        """Days after which the feed loses input; 0 for never."""
 
     def captures(self, table: TableId) -> bool | None:
         """Return whether the producer's own lists of tables have a table, None where they do not say."""
@@ -148,7 +148,7 @@ class DumpReader(Protocol):
 
     @property
     def reconnects(self) -> int:
-        """How often a connection broke in the midst of rows in this process, and was opened again."""
+        """Number of connections that broke in the midst of rows in this process and were opened again."""
 
     def read(self, split: DumpSplit, table: DumpTable, at: Tso, generators: Generators) -> Iterator[Decoded]:
         """Yield the rows of a split, block by block, all as inserts of commit-ts `at`.
@@ -165,11 +165,11 @@ class DumpReader(Protocol):
 
 
 class InitialSource(Protocol):
-    """What was in the tables at one TSO, opened for reading. Nothing is ever written to it."""
+    """Contents of the tables at one TSO, opened for reading. Nothing is ever written to it."""
 
     @property
     def uri(self) -> str:
-        """Its address without parameters and login, for messages."""
+        """Address without parameters and login, for messages."""
 
     @property
     def reader(self) -> DumpReader:

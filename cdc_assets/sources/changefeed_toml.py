@@ -119,7 +119,7 @@ def column_selectors(document: Mapping[str, Any]) -> ColumnSelectors:
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """What a changefeed leaves out of tables: kinds of events, DDL by their text, rows by `rows`.
+    """Rows and DDL that a changefeed leaves out of tables: kinds of events, DDL by their text, rows by `rows`.
 
     `rows` are the keys of the filter that leave rows out, `unknown` the keys of which nothing is known here. `matcher`
     is None for the table [filter] itself, which is about all tables.

@@ -1,4 +1,4 @@
-"""What the settings say of a feed beside its sink URI and changefeed TOML."""
+"""Settings of a feed beside its sink URI and changefeed TOML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which tables a changefeed replicates, by its TOML. Of any other table a dump has rows that nothing would ever change.
+"""Find the tables that a changefeed replicates, by its TOML. Of any other table a dump has rows that nothing would ever
+change.
 
 TiCDC's defaults: every table but those of its own and TiDB's system databases (`tiflow:pkg/filter/utils.go`), and with
 `force-replicate` off only tables with a PRIMARY KEY or a UNIQUE key of NOT NULL columns.

@@ -30,7 +30,7 @@ from cdc_assets.types.rules import (
 CONNECT = "org.apache.kafka.connect.data"
 TIME, DATA = "io.debezium.time", "io.debezium.data"
 STRUCTURED = f"{TIME}.Structured"
-"""How the names of moments and spans begin that are structs: `time.precision.mode` = structured."""
+"""Prefixes of the names of time structs: `time.precision.mode` = structured."""
 DECIMAL, VARIABLE_DECIMAL, BITS = f"{CONNECT}.Decimal", f"{DATA}.VariableScaleDecimal", f"{DATA}.Bits"
 NO_WIDTH = (1 << 31) - 1
 """The width of a BIT VARYING that has none."""

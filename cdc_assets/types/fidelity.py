@@ -1,4 +1,4 @@
-"""What the lake keeps of each column of a table."""
+"""The fidelity of each column of a table: what the lake keeps of it."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def _carried(
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What a DDL left to guess about the values of a column in the rows that existed, in words.
+    """Values of a column in existing rows that a DDL left to guess, in words.
 
     `defaults` are the columns as they were added, with the values that were guessed for them; none where the values
     are not known, since they were converted.

@@ -24,7 +24,7 @@ from cdc_assets.types.mysql_types import arrow_type, type_text
 __all__ = ["family_of", "masked_array", "same_masked"]
 
 _SHORT = 8
-"""Of texts with fewer characters `last4` would leave half and more, so it leaves nothing."""
+"""Fewest characters of a text of which `last4` keeps any: of a shorter one it would keep half and more."""
 
 
 def masked_array(values: pa.Array | pa.ChunkedArray, column: Column) -> pa.Array:
@@ -110,7 +110,7 @@ def _domain(value: str) -> str | None:
 
 
 _REDACTED: Mapping[str, Callable[[str], object]] = {"last4": _last4, "domain": _domain, "length": len}
-"""Of bytes nothing but `length` is asked."""
+"""Parts that `redact` can keep, by type family: of bytes only `length`."""
 
 
 # --- the plainest form of a value -------------------------------------------------------------------------------------

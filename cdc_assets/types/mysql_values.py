@@ -37,7 +37,8 @@ def changed_in_key(rule: str) -> str:
 
 
 Binary = Literal["raw", "base64", "hex", "latin-1"]
-"""How binary types stand in a text: CSV's two methods, Canal-JSON's code point for a byte, or the bytes themselves."""
+"""Representation of binary types in a text: CSV's two methods, Canal-JSON's code point for a byte, or the bytes
+themselves."""
 
 
 class Values(NamedTuple):
@@ -52,7 +53,7 @@ class Values(NamedTuple):
 
 
 class TextSettings(NamedTuple):
-    """How texts are read: the target types, digits or length, and the changefeed's settings."""
+    """Settings for reading texts: the target types, digits or length, and the changefeed's settings."""
 
     wire: pa.DataType
     lake: pa.DataType
@@ -130,7 +131,7 @@ def _too_small(texts: pa.Array) -> pa.BooleanArray | None:
 
 
 _MOST_REPEATS = 1000
-"""How often a part of a regular expression may be repeated in Arrow's."""
+"""Most repetitions of a part of a regular expression in Arrow's syntax."""
 
 
 def parse_wide_decimal(texts: pa.Array, how: TextSettings) -> Values:

@@ -14,7 +14,7 @@ from cdc_assets.types.mysql_values import TextSettings, Values
 
 
 class Grade(str, enum.Enum):
-    """How a column's values compare with the source's."""
+    """Exactness of a column's values beside the source's."""
 
     LOSSLESS = "lossless"
     TEXT = "kept as text"
@@ -25,7 +25,7 @@ class Grade(str, enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fidelity:
-    """What the lake keeps of a column: the grade, and the rule as a sentence."""
+    """The fidelity of a column: the grade, and the rule as a sentence."""
 
     grade: Grade
     rule: str

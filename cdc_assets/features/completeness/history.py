@@ -1,5 +1,5 @@
-"""Which tables lack rows: those that existed before the feed began and were not imported, and those of which messages
-were gone before they could be read. Pure.
+"""Find tables that lack rows: those older than the feed that were not imported, and those whose messages expired
+unread. Pure.
 
 A table is complete by its CREATE, by a dump or a TRUNCATE, by a snapshot or a scan whose rows are among the feed's, or
 because a person said that it had no rows before. TRUNCATE ends incompleteness, and so does DROP, since a later table of

@@ -1,4 +1,4 @@
-"""Which rows tables lack, recorded in their properties."""
+"""Record in a table's properties which rows it lacks."""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ from cdc_assets.pipeline.pipeline import log_steps
 _TICKS = "*/5 * * * *"
 
 _ASKED_SECONDS = 3600
-"""How long the schedule leaves a cut to the run that it asked for: one that a held table prevents is due all along."""
+"""Seconds for which the schedule leaves a cut to the run that it requested: a cut that a held table prevents stays
+due."""
 
 
 def cut_specs(source: ConfiguredFeed) -> list[dg.AssetSpec]:

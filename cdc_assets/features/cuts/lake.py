@@ -46,7 +46,7 @@ _COLUMNS = pa.schema(
 )
 
 _files: dict[str, Cut] = {}
-"""What was read: a file never changes."""
+"""Cuts that were read, by file: a file never changes."""
 
 
 class IcebergCuts:

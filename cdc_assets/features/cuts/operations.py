@@ -26,7 +26,7 @@ class CutRefused(InputError):
 
 
 _ATTEMPTS = 4
-"""How often a cut is decided anew that another run's window stepped across."""
+"""Most decisions about one cut, each after a window of another run stepped across the last one."""
 
 _DAY_MS = 86_400_000
 

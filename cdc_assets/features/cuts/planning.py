@@ -1,4 +1,4 @@
-"""Where a cut is made, and which tables are absent from it, or keep it waiting. Pure.
+"""Choose the position of a cut, and find the tables that are absent from it or delay it. Pure.
 
 A table is at a cut when nothing of it that is at or below the cut's position is due: then its snapshot has the tag. One
 that is beyond it without the tag was moved by a run that began before the cut was decided, or was swapped in by a

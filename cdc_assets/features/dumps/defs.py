@@ -1,4 +1,4 @@
-"""What was in the tables before the changefeed: an external asset with a partition for each table of a dump.
+"""The rows from before the changefeed, as an external asset with a partition for each table of a dump.
 
     <changefeed>/dump ──▶ <changefeed>/ddl
       └─ partitions schema.table@TSO, those of the dump alone; `ddl` and `dml` have them too once they count

@@ -48,7 +48,7 @@ class DumpFormat(Protocol):
 
 @runtime_checkable
 class DumpRows(Protocol):
-    """What a reader of splits has besides where some of them are of dumps: `piece` is set in these."""
+    """The attributes of a split that also describe rows of dumps: `piece` is set only there."""
 
     def rows(self, file: DataFile, table: TableId, schema: TableSchema) -> Iterator[Decoded]:
         """Yield the rows of a split block by block, as inserts of the dump's TSO; lines count from its first record.

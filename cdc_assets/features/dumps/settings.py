@@ -58,7 +58,7 @@ class DumpSettings(Model):
 
 
 _COMPARED_BYTES = 4 << 20
-"""Of a table that is compared few bytes are read again for a row that differs."""
+"""Bytes per block of a table that is compared, so that few bytes are read again for a row that differs."""
 
 
 class ServerAddress(Model):

@@ -1,4 +1,4 @@
-"""Which snapshots and files of a table, and which stages, have rows of given keys; read with PyIceberg, without a JVM.
+"""Find snapshots, data files and stages that contain rows of given keys. Uses PyIceberg, no JVM.
 
 Data files are asked by the columns of their key, and only where the bounds in their manifest allow for one of the keys.
 """
@@ -105,7 +105,7 @@ class SearchedTable:
 
     @cached_property
     def places(self) -> dict[int, frozenset[str]]:
-        """By each snapshot that has rows of the keys, its data files with such rows, hidden ones too.
+        """Data files that contain rows of the keys, hidden rows included, by snapshot.
 
         A manifest with the bounds of a removed file counts as well, if that had such rows, or may have had them.
         """

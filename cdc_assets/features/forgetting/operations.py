@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 __all__ = ["ForgettingLake", "abandon", "forget"]
 
 _ATTEMPTS = 8
-"""How often a table that another writer moves is looked at anew; its windows wait from the second time on."""
+"""Most attempts at a table that another writer moves; from the second on, that writer's windows wait."""
 
 
 class ForgettingLake(Tickets, Protocol):
@@ -282,7 +282,7 @@ class _ForgetRun:
 
 @dataclass(frozen=True, slots=True)
 class _SoughtRows:
-    """Where rows of keys may stand: in tables of the lake, each with the keys as it has them, and in the landing.
+    """Places that may contain rows of the keys: lake tables, each with the keys in its own types, and the landing.
 
     `applied` is how far the tables are, `sources` are the tables of the source, `kept_out` is the decision by which
     they do not come again. To those that are `frozen` nothing is applied, until the settings ask for them again.

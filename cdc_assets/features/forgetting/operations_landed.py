@@ -58,7 +58,8 @@ class LandedSource(Source, Protocol):
 
 @dataclass(slots=True)
 class LandedRows:
-    """Where rows of keys stand in the landing. `lost` says through which position tables have other rows there, too.
+    """Landed messages that contain rows of the keys. `lost` says through which position tables have other rows there,
+    too.
 
     `unapplied` are messages with rows that a window is still to bring in, `wanted` such where these are of other
     tables, with them, and `unsearched` such of which nobody can tell whether they have rows of the keys.

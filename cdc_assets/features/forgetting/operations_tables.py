@@ -1,4 +1,4 @@
-"""Which tables of the lake may have rows of keys that a person gave, and the keys as each of them has them."""
+"""Find the lake tables that may contain rows of given keys, and convert the keys to the types of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was done to forget rows, as lines of text that can be filed."""
+"""Format the report on forgotten rows as lines of text that can be filed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which columns of a history are masked: by the patterns of the settings, and by what became of a column since.
+"""Find the masked columns of a history: by the patterns of the settings, and by the later fate of each column.
 
 A mask belongs to a column, not to its name: it is that of the first name of the column, in the first table name, for
 which the policy has a line, and it stays when column or table are renamed. It counts from the column's beginning,

@@ -61,7 +61,7 @@ EVENTS = pa.schema(
 
 @dataclass(slots=True)
 class _Record:
-    """What the events of one record say together. `first` is that of the earliest window, `newest` the latest one."""
+    """All events of one quarantined record. `first` is that of the earliest window, `newest` that of the latest one."""
 
     first: dict[str, Any] | None = None
     newest: dict[str, Any] | None = None

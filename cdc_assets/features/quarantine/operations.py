@@ -219,7 +219,7 @@ def _refuse_lost(life: Life, gone: Tso, lo: Tso) -> None:
 
 
 def _taken(step: ApplyRows | ChangeTable, applied: AppliedState) -> ApplyRows | ChangeTable:
-    """Without commit-ts, leave out files that are not applied to the table yet."""
+    """Leave out files that are not applied to the table yet, for feeds without commit-ts."""
     if isinstance(step, ChangeTable) or step.positions is None:
         return step
     files = tuple(file for file in step.files if file.number <= applied.positions.get(number_sequence(file), 0))

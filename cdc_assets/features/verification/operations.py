@@ -87,14 +87,14 @@ _WRITTEN = (
     "again."
 )
 _BYTES_A_ROW = 100
-"""As much is taken for the size of a row where it is decided who reads a table."""
+"""Assumed bytes per row when choosing who reads a table."""
 _SAMPLED = 200_000
-"""As many values of the first key column say where ranges of the key begin."""
+"""Number of sampled values of the first key column from which key ranges are derived."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions:
-    """What a person says: that the tables are `quiet`, and how the source is read.
+    """A person's options for verification: whether the tables are `quiet`, and how the source is read.
 
     At most `threads` connections read it, and together no more than `rows_per_second` rows. At most `shown` rows of a
     table are named, and only those of the `choice` compared. With `repair` those that differ are written into the lake
@@ -204,7 +204,7 @@ class _Proof:
     filters: ReplicatedTables = field(init=False)
     cut: Cut | None = field(init=False)
     reconnected: int = 0
-    """How often executors connected anew."""
+    """Number of times that executors reconnected."""
 
     def __post_init__(self) -> None:
         settings = self.pipeline.settings
@@ -242,7 +242,7 @@ class _Proof:
 
     @property
     def reconnects(self) -> int:
-        """How often a connection to the source broke, and was opened again."""
+        """Number of connections to the source that broke and were opened again."""
         return self.source.reader.reconnects + self.reconnected
 
     def _named_cut(self) -> Cut | None:
@@ -807,13 +807,13 @@ class _SourceSide:
     plan: RangePlan | None = None
     forgotten: Sequence[tuple[ExcludedKeys, TableSchema]] = ()
     kept_out: Counter[int] = field(default_factory=Counter)
-    """How many rows of forgotten keys each piece has, by its number."""
+    """Rows of forgotten keys in each piece, by the piece's number."""
     losses: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """How many of the source's values no lake can have, by column and rule: both sides have what they become."""
+    """Source values that no lake can hold, by column and rule: on both sides they are compared as what they become."""
 
     @property
     def threads(self) -> int:
-        """How many connections read at once."""
+        """Number of connections that read at once."""
         return self.pair.proof.options.threads
 
     def pieces(self) -> Sequence[Any]:

@@ -1,4 +1,4 @@
-"""Which rows of a table are compared: those that fulfil conditions, or a share of them by their key.
+"""Select the rows of a table that are compared: by conditions, or as a share by key.
 
     --where "id >= 1000 AND day < '2025-06-01'"     values as the lake's types compare them
     --sample 1%                                      of an integer by its remainder, of other keys by their hash
@@ -45,7 +45,7 @@ class RowChoice:
 
     @property
     def text(self) -> str:
-        """What is said of rows that were chosen so, "" for all."""
+        """Describe the selection; "" for all rows."""
         if not self:
             return ""
         conditions = " AND ".join(

@@ -1,4 +1,6 @@
-"""Which loss makes a value of the lake equal to that of its source: the rules that decoding counts, turned round."""
+"""Name the loss that makes a lake value equal to its source value: the rules that decoding counts, applied in
+reverse.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from cdc_assets.sources import DumpReader, Generators
 from cdc_assets.types.key_digests import excluded_rows
 
 _FEWEST = 64
-"""Of fewer ranges a table is cut by its server: their column has few values."""
+"""Fewest ranges of the key; below that the server cuts the table, as the column has few values."""
 _ROWS_AT_ONCE, _MOST = 40_000, 512
 """Rows that a server is asked for at once, as long as these are not more questions."""
 
@@ -203,7 +203,7 @@ class SourceReader:
 
     @property
     def reconnects(self) -> int:
-        """How often a connection broke in this process, and was opened again."""
+        """Number of connections that broke in this process and were opened again."""
         return self.reader.reconnects
 
     def read(self, piece: DumpSplit) -> Iterator[tuple[pa.Table, BlockFacts]]:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from cdc_assets.planning.plan import Plan
 
 REPAIR, REBUILD = "repair", "rebuild"
-"""What repairs and rebuilds are called in the journal."""
+"""Names of repairs and rebuilds in the journal."""
 
 
 class RepairableLake(ScannedLake, Protocol):

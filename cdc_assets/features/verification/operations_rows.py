@@ -41,11 +41,11 @@ _T = TypeVar("_T")
 _PARTS = 1 << 16
 _RANGES = 1 << 10
 _ROWS_AT_ONCE = 200_000
-"""As many rows of differing parts are held in memory, of both sides."""
+"""Most rows of differing parts that are held in memory, of both sides."""
 _ROUNDS = 8
 """Executors are given the pieces of a side in about so many jobs."""
 _MOST_TASKS = 128
-"""As many tasks have a job at most: each brings 1.5 MB back, however many rows it reads."""
+"""Most tasks of a job: each returns 1.5 MB, however many rows it reads."""
 _MET_THERE = (
     "An executor of Spark met that. Executors need what the driver has: a way to the source, PyMySQL for a server, the "
     "files of ssl-ca, ssl-cert and ssl-key at the same paths, and all files of the lake or a dump (docs/clusters.md). "
@@ -62,7 +62,7 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class BlockFacts:
-    """What is noted of a block that was read: how many rows, how many of these are not compared, and `notes`.
+    """Facts about a block of rows: their number, how many of them are not compared, and `notes`.
 
     These count by column and rule the values that were changed while they were read into the lake's types.
 
@@ -80,7 +80,7 @@ class PieceReader(Protocol):
 
     @property
     def reconnects(self) -> int:
-        """How often a connection broke in this process, and was opened again."""
+        """Number of connections that broke in this process and were opened again."""
 
     def read(self, piece: Any) -> Iterator[tuple[pa.Table, BlockFacts]]:
         """Yield the rows of a piece block by block, with the same columns and types on both sides."""
@@ -91,7 +91,7 @@ class RowPieces(Protocol):
 
     @property
     def threads(self) -> int:
-        """How many pieces are read at once."""
+        """Number of pieces that are read at once."""
 
     def pieces(self) -> Sequence[Any]:
         """Return all pieces."""
@@ -159,12 +159,12 @@ class Digests:
 
     @property
     def ranges(self) -> int:
-        """How many ranges the first key column is cut into."""
+        """Number of ranges into which the first key column is cut."""
         return 1 if self.borders is None else self.borders.len() + 1
 
     @property
     def share(self) -> int:
-        """How many parts a range has."""
+        """Number of parts of a range."""
         return _PARTS // self.ranges
 
     def parts(self, frame: Frame) -> Places:
@@ -248,7 +248,7 @@ def borders_of(samples: Iterable[pa.ChunkedArray]) -> pl.Series | None:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How a table is compared: its `columns`, and those of the `key` that identifies a row, () for a multiset.
+    """The comparison of a table: its `columns`, and the columns of the `key` that identifies a row, () for a multiset.
 
     `loss_of` says for a column, the lake's value and the source's that differ, which loss makes them equal, "" for
     none; only `lossy` columns have any. `borders` cut the first column of the key. At most `shown` rows are

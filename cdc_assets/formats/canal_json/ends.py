@@ -33,13 +33,13 @@ _LEAD = re.compile(
     r',"isDdl":false,"type":"'.encode(),
     re.DOTALL,
 )
-"""How a row begins, up to its type."""
+"""Pattern of the start of a row, up to its type."""
 _HEAD = re.compile(_LEAD.pattern + rb'(?:INSERT|UPDATE|DELETE)","es":(?P<es>\d{1,13}),', re.DOTALL)
 _TAIL = re.compile(
     rb',"_tidb":\{"commitTs":(?P<commit_ts>[1-9]\d{0,17})(?:,"onlyHandleKey":(?P<part>true|false))?'
     rb'(?:,"claimCheckLocation":"(?P<claim>[^"\\]*)")?(?:,"rowkey":"[^"\\]*")?\}\}\Z'
 )
-"""How a row begins and ends as TiCDC may write it."""
+"""Pattern of a row's start and end as TiCDC may write them."""
 _LAST_OF_LEAD = b',"isDdl":false,"type":"'  # no text of JSON has its first two bytes
 _KIND, _ES, _TS = 6, b'","es":', b',"_tidb":{"commitTs":'
 _KINDS = tuple(kind.encode() + _ES for kind in KINDS)

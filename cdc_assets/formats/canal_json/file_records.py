@@ -61,11 +61,11 @@ _NAMES = (
     "old",
     "data",
 )
-"""In TiCDC's order; the extension follows them."""
+"""Members of a record in TiCDC's order; the extension follows them."""
 _BOM = b"\xef\xbb\xbf"
 _LF, _CR = b"\n\r"
 _MOST_ARRAY_BYTES = 1 << 25
-"""So many bytes of records are copied into an array: their memory is used again for the next ones."""
+"""Bytes of records that are copied into one array, whose memory is then reused."""
 _DECODER = json.JSONDecoder()
 _TRIED = 100
 """Records that are tried for a shape: one with a backslash has none."""
@@ -94,7 +94,7 @@ class RecordFrame:
 
     @cached_property
     def starts(self) -> Positions:
-        """Where records start, and where the last one's terminator ends."""
+        """Start of each record, and the end of the last record's terminator."""
         feeds = self._line_feeds
         if len(self.end) > 1:
             feeds = feeds[self._bytes[feeds - 1] == _CR]
@@ -176,7 +176,7 @@ def _next_object(text: str, terminator: str, position: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _FileHeads:
-    """How all records begin: `lead` comes before the type, `middle` between `ts` and the types of columns.
+    """The common head of all records: `lead` comes before the type, `middle` between `ts` and the types of columns.
 
     `size` is how many bytes come before the value of `old`, give or take one for each of `columns` (the number of a
     type has one digit or two). `members` has to be among the types. `record` is the first one.

@@ -1,4 +1,4 @@
-"""How a file of Canal-JSON was written."""
+"""Options with which a Canal-JSON file was written."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CanalJsonOptions(MessageOptions):
 
     @property
     def complaint(self) -> str:
-        """What TiCDC refuses in these options: nothing."""
+        """The reason why TiCDC refuses these options: none."""
         return ""
 
     @property
@@ -50,7 +50,7 @@ class CanalJsonOptions(MessageOptions):
 
     @property
     def members_way(self) -> str:
-        """What brings the names of members: the messages, or schema files with their names."""
+        """Advice on how to get the names of members: from the messages, or from schema files that have them."""
         return "set content-compatible = true in it, or use TiCDC 8.5.4 or later of the new architecture"
 
 

@@ -27,8 +27,8 @@ Places = npt.NDArray[np.int64]
 TYPES = ("sqlType", "mysqlType")
 """Members that repeat what the schema file says, the latter in another order in each record (a map of Go's)."""
 _OLD, _DATA = b',"old":[{', b'}],"data":[{'
-"""What stands before and behind the columns of `old`. No text of JSON has a quote of its own in it, so that these are
-members of the record wherever no object has another one in it, as in rows."""
+"""Text before and after the columns of `old`. No text of JSON has a quote of its own in it, so that these are members
+of the record wherever no object has another one in it, as in rows."""
 _FEWEST = 192
 """Fewer records are parsed at once: to cut them takes as long."""
 

@@ -175,7 +175,7 @@ class Frames:
 
 @dataclass(slots=True)
 class _Messages:
-    """Where messages lie, and which are sound so far; arrays of theirs keep a place for those that are not."""
+    """Bounds of messages, and which of them are sound so far; arrays keep a place for those that are not."""
 
     varints: Varints
     starts: Places

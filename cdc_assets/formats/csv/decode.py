@@ -102,7 +102,7 @@ class RowColumns:
 
 @dataclass(frozen=True, slots=True)
 class _CsvFile:
-    """What is known before the first row is read. Rows stand between `start` and `end`; `first` is their first line."""
+    """Facts known before the first row is read. Rows stand between `start` and `end`; `first` is their first line."""
 
     data: bytes
     path: str
@@ -382,7 +382,7 @@ def _readings(record: bytes, how: Dialect, size: int) -> list[list[bytes]]:
 
 @cache
 def _text_pattern(how: Dialect) -> re.Pattern[bytes]:
-    """What TiCDC writes for a text without quotes, which holds no delimiter that is not escaped."""
+    """Return the pattern of a text that TiCDC writes without quotes, which holds no unescaped delimiter."""
     escapes = b"|".join(map(re.escape, how.escapes))
     return re.compile(rb"(?:%b|(?!%b)[^\\\r\n])*" % (escapes, re.escape(how.delimiter)), re.DOTALL)
 

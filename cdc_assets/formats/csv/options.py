@@ -1,4 +1,4 @@
-"""How a file of CSV was written."""
+"""Options with which a CSV file was written."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class CsvOptions:
 
     @property
     def complaint(self) -> str:
-        """What TiCDC refuses in these options, or what cannot be read back; "" for nothing."""
+        """The reason why TiCDC refuses these options, or why rows cannot be read back; "" for none."""
         delimiter, quote, terminator, null = self.delimiter, self.quote, self.terminator, self.null
         if not 1 <= len(delimiter.encode()) <= 3 or set(delimiter) & set("\r\n"):
             return f"delimiter is {delimiter!r}; TiCDC takes 1 to 3 bytes without line breaks"

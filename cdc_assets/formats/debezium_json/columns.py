@@ -42,7 +42,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ConnectorSettings:
-    """How values are written. `time` is "" for the connector's own default, `unavailable` stands for unchanged ones.
+    """Settings of a connector that decide how values are written. `time` is "" for the connector's own default,
+    `unavailable` stands for unchanged ones.
 
     With `fails` the connector stops where it cannot convert a value, and leaves no value out.
     `nulls_as_defaults` says that a NULL is written as the default of its column, where that has one.
@@ -84,7 +85,7 @@ class ConnectorSettings:
 
 
 class _Placeholders(NamedTuple):
-    """What stands for an unchanged value: as a text, among bytes, as a map or its JSON, and as an array."""
+    """Placeholders of an unchanged value: as a text, among bytes, as a map or its JSON, and as an array."""
 
     in_base64: str
     texts: frozenset[str]
@@ -152,7 +153,8 @@ _FITTING_SOURCES = ("_TEXT", "_VARCHAR", "_BPCHAR", "_JSON", "_JSONB", "_UUID", 
 _SHORT_BITS = 8 * 1024
 """Bits that PostgreSQL never stores apart from their row."""
 _MOST_DIGITS, _SCALE_WRAPS, _ANY_LENGTH = 1000, 1 << 11, 131_089
-"""What a numeric of PostgreSQL can be declared with, and the length that its connector gives one without any."""
+"""Most digits and the modulus of the scale in a numeric declaration of PostgreSQL, and the length that its connector
+gives without one."""
 
 
 # --- a block -> columns -----------------------------------------------------------------------------------------------

@@ -91,13 +91,13 @@ _CONTROLS: Mapping[str, frozenset[str]] = {
     "a transaction's beginning or end": frozenset(("status", "id", "event_count", "data_collections")),
     "a notification of the connector": frozenset(("id", "aggregate_type", "type", "additional_data")),
 }
-"""What messages of the connector itself are -> members that they have in all versions, beside others."""
+"""Kinds of the connector's own messages -> members that they have in all versions, beside others."""
 _MYSQL = ("mysql", "mariadb")
 _OPS = ("c", "u", "d", "r")
 _REFUSED = ("TiCDC", "ydb")
 """Other writers of the envelope."""
 _TROUBLE = (ValueError, KeyError, TypeError, AttributeError, IndexError)
-"""What a schema change raises that is none."""
+"""Exceptions that a malformed schema change raises."""
 _GREATEST_MS = np.uint64(1 << 45)
 """Milliseconds since 1970 that are a TSO."""
 _NO_KEY = (
@@ -105,7 +105,7 @@ _NO_KEY = (
     "with a REPLICA IDENTITY that has them, and let the table be rebuilt from a new snapshot"
 )
 _AVRO = [b"\0", b"\1"]
-"""How messages begin that name a schema of a registry, by a number and by a GUID."""
+"""First bytes of messages that name a registered schema: by number, and by GUID."""
 _NO_MESSAGE = "it is not a message of a Debezium connector"
 _NO_ROW_BEFORE = (
     "it is an update of a table without key, and does not have the row before it. Set REPLICA IDENTITY FULL at the "
@@ -123,7 +123,7 @@ _ZEROS: Mapping[CellKind, tuple[str, ...]] = {
     CellKind.TEXT: ("", "0", "AA==", "{}", "00:00:00Z", EPOCH),
     CellKind.JSON: ("[]", "{}"),
 }
-"""As what columns that are NOT NULL and have no default come where the log does not have them."""
+"""Values sent for NOT NULL columns without default when the log does not have them."""
 _OF_ANOTHER = 'its connector is "{}"; give the protocol of that writer'
 _BARE = (
     "it is a row alone, as the transformation ExtractNewRecordState leaves it: which table it is of, which change it "
@@ -424,7 +424,7 @@ class _ConnectorChanges:
 
     @property
     def sound(self) -> _ConnectorChanges:
-        """Those that are not refused."""
+        """Mask of the changes that are not refused."""
         mask = self.rows.records.sound
         if mask.all():
             return self

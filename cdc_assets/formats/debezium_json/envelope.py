@@ -29,7 +29,7 @@ from cdc_assets.types.connect_types import STRUCTURED
 __all__ = ["NO_JSON_KEY", "ROUTED", "Envelope", "KeyKind", "MessageKeys", "SchemaBlock", "envelopes", "envelopes_among"]
 
 _TROUBLE = (ValueError, KeyError, TypeError, AttributeError)
-"""What a schema block raises that is none."""
+"""Exceptions that a malformed schema block raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Envelope:
 
     @property
     def sound(self) -> Envelope:
-        """Those that are not refused."""
+        """Mask of the messages that are not refused."""
         return self.among(self.records.sound)
 
     def by_members(self, *path: str) -> Iterator[tuple[tuple[str, ...], Envelope]]:
@@ -129,7 +129,7 @@ def _block(text: str | bytes | None, of_key: bool) -> SchemaBlock:
 
 
 _STRUCT_NAME = re.compile(r"(Precision\d+)?(SourceColumn[0-9a-f]+)?$")
-"""What newer versions add to the names of moments and spans that are structs: their precision, and their column."""
+"""Suffixes that newer versions add to the names of time structs: the precision and the column."""
 
 
 def _field(block: Mapping[str, Any]) -> Field:
@@ -148,7 +148,7 @@ def _field(block: Mapping[str, Any]) -> Field:
 
 
 ROUTED = "__dbz__physicalTableIdentifier"
-"""What ByLogicalTableRouter adds to keys, where `key.field.name` does not call it otherwise."""
+"""Field that ByLogicalTableRouter adds to keys unless `key.field.name` renames it."""
 NO_JSON_KEY = "Let the connector have key.converter = JsonConverter"
 
 

@@ -49,7 +49,7 @@ __all__ = ["classify", "decode", "schemas"]
 
 
 _TROUBLE = (ValueError, KeyError, TypeError, AttributeError, StopIteration)
-"""What a schema block or a key that is none raises."""
+"""Exceptions that a malformed schema block or key raises."""
 _AFTER, _BEFORE = ("payload", "after"), ("payload", "before")
 _SIDES: Mapping[str, tuple[bool | None, bool]] = {"c": (False, True), "u": (None, True), "d": (True, False)}
 """Whether a row event has the image before it and the one after it; None for either."""

@@ -1,4 +1,4 @@
-"""Where a row stands in the log of its source, by connector, as a text that sorts as that log goes.
+"""Position of a row in its source's log, by connector, as a text that sorts in the order of that log.
 
     mysql, mariadb   number of the binlog file, position, row of the event
     postgresql       LSN of the last commit and of the row: the log sends transactions whole, in the order of commits
@@ -46,7 +46,7 @@ _DIGITS = 20
 
 
 class SourcePositions(NamedTuple):
-    """Where messages stand, null for those without place, and `ddl` where they do as changes of a schema.
+    """Source positions of messages, null for those without one, and `ddl`, the positions of schema changes.
 
     `read_at` is how far the log was when a row of an incremental snapshot was read, null for others and if not told.
     `phases` are where in its table's snapshot a row stands (`phase` of CLASSIFIED), null for a row of none.

@@ -12,7 +12,7 @@ from cdc_assets.formats.values.connect import read_column
 from cdc_assets.model.schema import ROW_END, Column, TableSchema
 
 _NOW = r"^(2038-01-19 03:14:07|2106-02-07 06:28:15|18446744073709551615$)"
-"""What ROW END has of a row that is there: the last moment of TIMESTAMP, or no transaction."""
+"""Values of ROW END in a current row: the last moment of TIMESTAMP, or no transaction."""
 
 PAST_ROWS = (
     "MariaDB keeps former versions of the table's rows, in columns that no event shows: it sends a DELETE as an update "

@@ -1,4 +1,4 @@
-r"""How Dumpling writes CSV and the tuples of an INSERT: its options as a dialect, and what they promise.
+r"""Options of Dumpling's CSV and of the tuples of its INSERT statements, as a dialect, and what they guarantee.
 
 With backslash escapes (the default) NUL, CR, LF and the backslash are written as `\0`, `\r`, `\n` and `\\`, and the
 first byte of the delimiter, or of the separator where the delimiter is empty, has a backslash before it: a row is a

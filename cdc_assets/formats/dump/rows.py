@@ -69,7 +69,7 @@ _MANY = 100
 
 @dataclass(frozen=True)
 class Target:
-    """What a file's rows become: rows of `schema` at the TSO `at`. `columns` are those the file has, in its order.
+    """The target of a file's rows: rows of `schema` at the TSO `at`. `columns` are those the file has, in its order.
 
     None stands for one that is not in the lake. `offset` is asked for the lines before the split only when a message
     names one.
@@ -264,7 +264,7 @@ _SAMPLE = 20
 
 @dataclass(frozen=True)
 class Cutting:
-    """How the records of a file are cut and read. `advice` says how they were read, and what to change."""
+    """Rules for cutting and reading the records of a file. `advice` describes the settings used, and what to change."""
 
     target: Target
     how: Dialect
@@ -320,7 +320,7 @@ def decoded(lot: Lot, cutting: Cutting) -> tuple[Decoded, int]:
 
 
 def _check_raw(lot: Lot, cutting: Cutting) -> None:
-    """With backslash escapes neither NUL nor CR is raw in a row."""
+    """Refuse a raw NUL or CR in a row that was written with backslash escapes."""
     if not cutting.how.escapes:
         return
     ends = count_byte(lot.data, b"\n") if lot.data.endswith(b"\r\n") else 0

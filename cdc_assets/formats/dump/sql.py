@@ -114,7 +114,7 @@ def read(
 
 @dataclass(frozen=True)
 class _InsertFile:
-    """What is known before the first row is read: the columns, and the line that begins every statement."""
+    """Facts known before the first row is read: the columns, and the line that begins every statement."""
 
     cutting: Cutting
     head: bytes

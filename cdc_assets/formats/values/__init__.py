@@ -53,9 +53,9 @@ DEFAULTED = "the default of its column, as which NULL is sent too"
 MAYBE_ZERO_DATE = "1970-01-01 or the default of its column that is NOT NULL, as which a zero date is sent too"
 MAYBE_UNCHANGED = "NULL, as which a long value of this type that a change leaves as it is comes too"
 EPOCH = "1970-01-01T00:00:00Z"
-"""As which zero dates of TIMESTAMP are sent: nothing else is, for MySQL has none before 1970-01-01 00:00:01 in UTC."""
+"""Texts in which zero dates of TIMESTAMP are sent. MySQL has no valid TIMESTAMP before 1970-01-01 00:00:01 UTC."""
 ReadCell = Callable[[str], "str | bytes"]
-"""What reads the text of a cell; raises OutOfRange, or what Python does for one that is none."""
+"""A reader of a cell's text; raises OutOfRange, or Python's own error for a text that is not a value."""
 
 
 class OutOfRange(Exception):

@@ -47,7 +47,7 @@ __all__ = ["CLOCKS", "COUNTS", "OUT_OF_RANGE", "STRUCTS", "Field", "is_binary", 
 OUT_OF_RANGE = "infinity, a decimal that is not a number, or a year outside 0000 to 9999: NULL"
 
 Readers = Mapping[CellKind, ReadCell]
-"""What reads cells, by their kinds; what is of none of these is no value of its field."""
+"""Readers by the kind of a cell; a cell of any other kind is not a value of the field."""
 
 _CONNECT, _TIME = "org.apache.kafka.connect.data", "io.debezium.time"
 _UNSIGNED = (1 << 64) - 1
@@ -474,7 +474,7 @@ def _shown(value: str | bytes) -> str:
 # --- cells together ---------------------------------------------------------------------------------------------------
 
 _Together = Callable[[RecordColumn], tuple[pa.Array, Marks]]
-"""What reads the plainest of the cells, and marks these; the others are null."""
+"""A reader of the plain cells of a column that also marks them; the others are null."""
 
 _DOUBLES = ("DOUBLE", "double", "float64")
 _INSTANT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z$"

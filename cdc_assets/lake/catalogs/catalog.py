@@ -156,7 +156,7 @@ LISTINGS: dict[str, CatalogListing] = {
     "HiveCatalog": hive,
     "AbsentCatalog": absent,
 }
-"""By the name of PyIceberg's class."""
+"""Functions that list the tables of a catalog, by the name of PyIceberg's class."""
 
 
 def entries(catalog: Catalog) -> Iterator[tuple[Identifier, str]]:

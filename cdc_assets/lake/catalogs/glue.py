@@ -22,7 +22,7 @@ LISTS_LOCATIONS, VENDS = True, False
 _RENAMED_FROM = "cdc.renamed-from"
 """Glue's own parameter of a table: the name that it had before."""
 _INPUT = ("Description", "Owner", "StorageDescriptor", "TableType")
-"""What a request to make a table takes of an answer about one, beside name and parameters."""
+"""Attributes that a Glue request to update a table takes from the answer of a read, beside name and parameters."""
 
 
 def entries(catalog: Catalog) -> Iterator[tuple[Identifier, str]]:

@@ -21,7 +21,7 @@ _FEW = 64
 _MARGIN_SECONDS = 900.0
 """Credentials that end sooner are requested again before a window is read: that may take as long."""
 _UNSTATED_SECONDS = 600.0
-"""How long credentials are used whose end the catalog does not say."""
+"""Seconds for which credentials without a stated expiry are used."""
 _JUST_SECONDS = 30.0
 """The age of an answer whose credentials a store does not refuse for their age."""
 

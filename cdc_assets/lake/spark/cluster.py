@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PATIENCE_SECONDS = 60.0
-"""How long a job may wait for its first executor before something is said."""
+"""Seconds that a job may wait for its first executor before a message appears."""
 
 _CONNECT_SECONDS = 5.0
 _MASTER = re.compile(r"local(-cluster)?(\[[^\]]*\])?|yarn|k8s://.+|spark://[^/,]+:\d+(,[^/,]+:\d+)*")

@@ -143,10 +143,10 @@ def _from_executor(table: str, error: BaseException) -> CdcError | None:
 
 
 _ON_EXECUTOR = re.compile(r"\((?P<host>[^\s()]+) executor (?P<number>\w+)\)")
-"""Where Spark says that a task was lost."""
+"""Spark's message about a lost task."""
 
 _IN_WORKER = "thrown from the Python worker"
-"""What Spark says in place of that where a task's Python raised something."""
+"""Spark's message when the Python code of a task raised an exception."""
 
 _LACKING = (
     (re.compile(r"ModuleNotFoundError: No module named '(?P<what>[^']+)'"), "has no Python package {what}"),
@@ -154,7 +154,7 @@ _LACKING = (
     (re.compile(r"different version: (?P<what>[\d.]+) than that in driver: (?P<driver>[\d.]+)"),
      "runs Python {what}, and the driver {driver}"),
 )  # fmt: skip
-"""What an executor says whose installation is not the driver's, before any task of this project's begins."""
+"""Message of an executor whose installation differs from the driver's, before any task of this project begins."""
 
 
 def _other_executor(message: str) -> SetupError | None:

@@ -63,7 +63,7 @@ def refuse_unshared(file: str) -> None:
 
 
 Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What Spark runs over the batches of a task."""
+"""A function that Spark runs over the batches of a task."""
 
 _SHARED = ("polars", "pyarrow")
 """Packages whose versions decide what values rows have, beside this one's own."""

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Places = Sequence[StagePlace]
-"""Where the windows of a source table go that are read at once: a place for each table of the lake."""
+"""Stage locations of the windows of one source table that are read together: one for each table of the lake."""
 
 Work = Callable[[Places, int], list[Part]]
 """A task by its number: the part that it writes to each place."""

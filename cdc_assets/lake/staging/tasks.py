@@ -80,7 +80,7 @@ class FirstLoad:
 
 @dataclass(frozen=True, slots=True)
 class StagePlace:
-    """Where the tasks of one stage write: its directory, and the table's own where they write data files.
+    """Output locations of the tasks of one stage: its directory, and the table's own where tasks write data files.
 
     `attempt` ends the names of what one attempt at a task writes. Executors that are believed dead may go on writing,
     and must not write into the files of those that took their tasks over. Data files of many row groups are written as

@@ -1,4 +1,4 @@
-"""What lies in a dump's directory: its tables, their schemas and files, and what is odd.
+"""Contents of a dump's directory: its tables, their schemas and files, and problems.
 
     read_dump = entries ─▶ paths ─▶ metadata ─▶ schema files ─▶ tables | problems
 

@@ -24,7 +24,7 @@ from cdc_assets.model.schema import Column
 from cdc_assets.sources.mysql_protocol.session import Row, Session, identifier
 
 KIND = "rows"
-"""What a query gives, as the kind of a data file."""
+"""The kind of data file for rows of a query."""
 ORDERED = " ORDER BY "
 
 RANGE_BYTES = 64 << 20

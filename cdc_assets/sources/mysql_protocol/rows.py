@@ -47,7 +47,7 @@ class ServerReader:
 
     @property
     def reconnects(self) -> int:
-        """How often a connection broke in the midst of rows in this process, and was opened again."""
+        """Number of connections that broke in the midst of rows in this process and were opened again."""
         return len(self.breaks)
 
     def read(self, split: DumpSplit, table: DumpTable, at: Tso, generators: Generators) -> Iterator[Decoded]:

@@ -26,7 +26,7 @@ Row = tuple[bytes | None, ...]
 
 _CONNECT_SECONDS = 20
 _SILENT_SECONDS = 900
-"""After so long without a byte a server counts as gone."""
+"""Seconds without a byte after which a server counts as gone."""
 
 _ALWAYS = ("SET SESSION time_zone = '+00:00'", "SET SESSION sql_mode = ''")
 _WHERE_KNOWN = (
@@ -39,7 +39,8 @@ _WHERE_KNOWN = (
     "SET SESSION tidb_enable_external_ts_read = 0",
     "SET SESSION tidb_enable_paging = 1",
 )
-"""What a server's own defaults may have otherwise, and what would leave rows out or change their texts."""
+"""Statements that set session variables which a server may have otherwise, and which would leave rows out or change
+texts."""
 
 _NO_SUCH_VARIABLE = 1193
 _NO_SUCH_DATABASE = 1049

@@ -30,7 +30,8 @@ from cdc_assets.sources.changefeed_toml import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """What decides how rows and paths are written: the sink URI's parameters and the changefeed TOML, TiCDC's defaults.
+    """Options that decide how rows and paths are written: the sink URI's parameters and the changefeed TOML, TiCDC's
+    defaults.
 
     `wire` has the options of rows, those of paths follow TiCDC's names. `uri` is the sink URI without parameters and
     login, `location` fsspec's protocol and the path of the prefix. `misspelt` are parameters of the sink URI that
@@ -58,7 +59,7 @@ class SinkOptions:
 
     @property
     def protocol(self) -> str:
-        """How rows are written, by TiCDC's name of it."""
+        """Protocol of the rows, by TiCDC's name."""
         return self.wire.format
 
     @property
@@ -68,7 +69,7 @@ class SinkOptions:
 
     @property
     def retention_days(self) -> int:
-        """After how many days TiCDC deletes files, 0 for never."""
+        """Days after which TiCDC deletes files, 0 for never."""
         return self.file_expiration_days
 
     def captures(self, table: TableId) -> bool | None:

@@ -34,7 +34,7 @@ _DEFAULTS = SinkOptions()
 
 @dataclass(frozen=True, slots=True)
 class DataPath:
-    """What the path of a data file says. `partition`, `date` and `dispatcher` are "" where it has no such level."""
+    """Parts of a data file's path. `partition`, `date` and `dispatcher` are "" where it has no such level."""
 
     root: str
     version: Tso
@@ -52,7 +52,7 @@ class DataPath:
 
 @dataclass(frozen=True, slots=True)
 class SchemaPath:
-    """What the name of a schema file says. `checksum` is None for the `schema.json` of old versions."""
+    """Parts of a schema file's name. `checksum` is None for the `schema.json` of old versions."""
 
     root: str
     version: Tso

@@ -37,7 +37,7 @@ from cdc_assets.sources.storage_sink.schema_file import checksum_matches, parse_
 from cdc_assets.sources.unchanged import SettledTally
 
 _INDEXES_AT_ONCE = 1000
-"""How many index files one look reads at most; those that are left are read at the next ones."""
+"""Most index files that one look reads; the next looks read the rest."""
 _DATA_EXTENSIONS = (".csv", ".json", ".craft", ".canal", ".unknown")  # TiCDC's GetFileExtension
 
 

@@ -39,7 +39,7 @@ PUT_BACK = "put back"
 """The `timestamp_type` of a tombstone that an archive lacks."""
 
 LOGS: Mapping[str, str] = {"archive": "cdc_assets.sources.topics.archive", "kafka": "cdc_assets.sources.topics.kafka"}
-"""What holds a log -> its folder."""
+"""Kind of log that holds topics -> its folder."""
 
 
 class LogReader(Protocol):

@@ -1,4 +1,4 @@
-"""How tables that are older than their topics get the rows that they had: by a connector's snapshot, or a scan of YDB.
+"""Find how tables that are older than their topics get their earlier rows: by a connector's snapshot, or a scan of YDB.
 
     Fillings(landed, …).of(file, event)   a schema file, the DDL behind it -> its Filling
     without_rows(landed)                  warnings of tables of which a connector's newest snapshot has no row
@@ -31,7 +31,7 @@ from cdc_assets.sources.topics.topic_options import SnapshotOptions
 
 @dataclass(slots=True)
 class _Snapshot:
-    """What came of one table in one snapshot of a source: the positions of the rows that show it.
+    """Evidence of one table in one snapshot of a source: the positions of the rows that show it.
 
     `partition` is that of the first row where it came, else of another one. `is_first` says that the snapshot begins
     with this table.
@@ -46,7 +46,7 @@ class _Snapshot:
 
 
 class Fillings:
-    """How the tables of a feed are filled, as far as it is landed."""
+    """Sources of the earlier rows of a feed's tables, as far as the feed is landed."""
 
     def __init__(
         self, landed: Landed, messages: MessageOptions, snapshots: SnapshotOptions, scanned: Collection[TableId] = ()

@@ -236,7 +236,7 @@ _LOCKING = "snapshot.locking.mode"
 _SKIPPED, _BINARY = "skipped.operations", "binary.handling.mode"
 _HIDDEN = ("column.include.list", "column.exclude.list")
 _CHANGED = ("column.mask.", "column.truncate.")
-"""How names begin of settings that change values; what follows may be a salt, and is shown to nobody."""
+"""Prefixes of settings that change values; the rest of the name may be a salt, and is never shown."""
 _CONVERTING = "event.converting.failure.handling.mode"
 _DECIMALS = "decimal.handling.mode"
 _PASSED_OVER = (
@@ -269,7 +269,8 @@ _KNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class ConnectorConfiguration:
-    """What a reader needs of it: `modes` are (name, value) of those that were given, `prefix` is "" for none.
+    """Settings of a connector that a reader needs: `modes` are (name, value) of those that were given, `prefix` is ""
+    for none.
 
     `snapshots` says which rows of tables it sends that are older than its topics. `losses` are settings with which its
     messages lack something that they do not show, each with the sentence on it.

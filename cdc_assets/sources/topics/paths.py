@@ -34,7 +34,7 @@ class LandedPath(NamedTuple):
 
     @property
     def directory(self) -> str:
-        """What of the name stands before the offsets."""
+        """The part of the name before the offsets."""
         return f"{self.root}/{self.version:020d}/{self.kind}/{self.topic}+{self.number}"
 
     def __str__(self) -> str:

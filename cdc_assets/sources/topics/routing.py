@@ -1,4 +1,4 @@
-"""Which topic a table's messages go to, and which topics are a feed's.
+"""Route the messages of a table to a topic, and find the topics of a feed.
 
 TiCDC's rules (`cdc/sink/dmlsink/mq/dispatcher`): the first of the `dispatchers` whose matcher fits the table decides,
 what none fits goes to the default topic. A rule's topic is a name or an expression with `{schema}` and `{table}`, for

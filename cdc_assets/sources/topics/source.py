@@ -57,7 +57,7 @@ class TopicsSource:
 
     @property
     def log(self) -> LogReader:
-        """What holds the topics, opened when first needed."""
+        """The log that holds the topics, opened when first needed."""
         if self._log is None:
             self._log = connect_log(self.options, self._access)
         return self._log
@@ -530,7 +530,7 @@ def missed_by_table(
 
 
 class _Places:
-    """Where messages of tables may have been."""
+    """Places where messages of tables may have been."""
 
     def __init__(self, landed: Landed, routing: Routing) -> None:
         self._routing = routing

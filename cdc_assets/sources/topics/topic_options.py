@@ -1,4 +1,4 @@
-"""How the messages of a feed were written, and which topics they are in."""
+"""Options of a feed's messages: how they were written, and which topics they are in."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TopicRule:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveOptions:
-    """Where archived topics lie: fsspec's protocol and path of the prefix, and the layout below it."""
+    """Location of archived topics: fsspec's protocol and path of the prefix, and the layout below it."""
 
     layout: str
     location: tuple[str, str]
@@ -66,7 +66,7 @@ def _fits(name: str, patterns: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotOptions:
-    """What of its tables a connector or changefeed sends before the changes, as far as its settings are given.
+    """Rows that a connector or changefeed sends before the changes of its tables, as far as its settings are given.
 
     `takes_rows` is None where they do not say whether it sends any. `selected` are the tables of which it sends some of
     the rows. `included` are the lists of regular expressions of which a table has to fit one each, `excluded` those of
@@ -87,7 +87,7 @@ class SnapshotOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicOptions:
-    """What the sink URI `kafka://host:port/topic?…` and the changefeed TOML say, without any secret.
+    """Options from the sink URI `kafka://host:port/topic?…` and the changefeed TOML, without any secret.
 
     `brokers` is `host:port,host:port`, `topic` the default topic, `rules` come in the order of the TOML. `topics` are
     the patterns of the setting of that name: where there are some, they alone say which topics are the feed's.
@@ -124,22 +124,22 @@ class TopicOptions:
 
     @property
     def store(self) -> str:
-        """What holds the topics: the fsspec protocol of their archive, or a broker."""
+        """Store of the topics: the fsspec protocol of their archive, or a broker."""
         return "kafka" if self.archive is None else self.archive.location[0]
 
     @property
     def protocol(self) -> str:
-        """How the messages are written."""
+        """Protocol of the messages."""
         return self.messages.protocol
 
     @property
     def wire(self) -> MessageOptions:
-        """How landed messages are written."""
+        """Wire format of landed messages."""
         return self.messages
 
     @property
     def writer(self) -> str:
-        """Who writes messages of the protocol."""
+        """Writer of messages of the protocol."""
         if self.messages.in_source_order:
             return "a Debezium connector"
         return "TiCDC" if self.messages.sends_again else "YDB"

@@ -1,4 +1,4 @@
-"""What happens to stored values when a column changes its type: TiDB's rules for MODIFY, on lake values.
+"""Convert stored values when a column changes its type: TiDB's rules for MODIFY, on lake values.
 
     Change (old column, new column, zone) ──▶ needs_conversion, narrows   is there anything to do
                                           ──▶ convert                     the new values, or a held table
@@ -346,7 +346,7 @@ _REFUSED: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(DATED, (*MEMBERS, "BIT", "DECIMAL", *FLOATING)),
     "TIME": (*MEMBERS, "BIT"),
 }
-"""By new type, the old types that TiDB does not change into it (`tidb:pkg/types/field_type.go`)."""
+"""Old types that TiDB does not change into a new type, by new type (`tidb:pkg/types/field_type.go`)."""
 
 
 def _is_refused(old: str, new: str) -> bool:

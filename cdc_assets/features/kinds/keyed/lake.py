@@ -22,7 +22,7 @@ from cdc_assets.model.steps import ApplyRows
 
 _FOUND, _LEAVES = "_cdc_found", "_cdc_leaves"
 _MAKE_ROWS = f"({int(Op.INSERT)}, {int(Op.UPDATE)})"
-"""What makes a row where there is none; a patch that needs one was refused before."""
+"""Operations that insert a row if there is none; a patch without its row was refused before."""
 
 
 def write(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batch) -> int:

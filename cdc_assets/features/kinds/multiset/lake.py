@@ -89,4 +89,4 @@ def _missing(table: str, schema: TableSchema, missing: int, due: int) -> TableHe
 
 
 _PRINTED = "io.debezium.data.Json"
-"""What a message without DDL calls JSON of MySQL, and PostgreSQL's, whose texts are equal."""
+"""Type name that messages without DDL give JSON columns of MySQL, and those of PostgreSQL, whose texts are equal."""

@@ -194,7 +194,9 @@ def _without_row(changes: DataFrame, step: ApplyRows) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """What a DDL at a position does: open states end where a condition holds, and others begin with some rows."""
+    """The effect of a DDL on states: open states that satisfy a condition end at its position, and others begin with
+    some rows.
+    """
 
     at: Tso
     ends: str

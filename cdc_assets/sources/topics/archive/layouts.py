@@ -1,4 +1,4 @@
-"""How archives are laid out. A layout is a module with one name, LAYOUT.
+"""Layouts of archives. A layout is a module with one name, LAYOUT.
 
 What a name below the prefix says is a Span without its end, or None for a file that holds no messages; a layout whose
 names say nothing gives the spans of a file by its contents.
@@ -42,7 +42,7 @@ class Span:
 
 
 class Layout(Protocol):
-    """What an archive's files are called and hold."""
+    """The names and contents of an archive's files."""
 
     def opened(self, options: TopicOptions) -> Layout:
         """Return the layout for a feed; raises BadSettings for options that it does not know."""

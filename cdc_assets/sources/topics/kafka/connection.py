@@ -23,7 +23,7 @@ OURS: Mapping[str, str] = {
     "enable.partition.eof": "true",
     "isolation.level": "read_committed",
 }
-"""What keeps offsets exact: no setting may change it."""
+"""Client options that keep offsets exact: no setting may change them."""
 
 _OF_A_READER: Mapping[str, Any] = {
     "client.id": "cdc_assets",

@@ -45,10 +45,10 @@ from cdc_assets.sources.topics.topic_options import TopicOptions
 _T = TypeVar("_T")
 
 ANSWER_SECONDS = 8.0
-"""How long a question to the broker may take, the connection included."""
+"""Seconds that a request to the broker may take, the connection included."""
 
 PATIENCE_SECONDS = 30.0
-"""How long a range may bring nothing before it is given up."""
+"""Seconds that a range may bring nothing before it is given up."""
 
 _AT_ONCE = 4096
 _MOST_BYTES = (1 << 31) - 1
@@ -461,7 +461,7 @@ LASTING = _LOGIN | _RIGHTS | {KafkaError._SSL}
 """Codes of errors that waiting does not fix."""
 
 _WHEN = re.compile(r" \(after \d+ms in state \w+\)")
-"""What librdkafka adds of itself, which helps nobody to correct a setting."""
+"""Text that librdkafka adds of its own, which does not help to correct a setting."""
 _SECRET = re.compile("password|secret|key.pem|sasl.jaas|token", re.IGNORECASE)
 
 

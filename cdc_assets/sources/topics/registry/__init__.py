@@ -28,7 +28,7 @@ KINDS: Mapping[str, str] = {
 
 
 class Registry(Protocol):
-    """Where registered schemas are. No secret is in any error."""
+    """Location of registered schemas. No secret is in any error."""
 
     def schema(self, schema_id: str) -> str | None:
         """Return the text of a schema, None where there is none of this id.

@@ -26,7 +26,7 @@ _OPTIONS = frozenset(
      "ssl.key.location")
 )  # fmt: skip
 _SECONDS = (3.0, 10.0)
-"""How long connecting and an answer may take."""
+"""Seconds that connecting and an answer may take."""
 _NOT_FOUND = frozenset({40401, 40402, 40403})
 """Confluent's codes for a subject, a version or a schema that is not there."""
 
