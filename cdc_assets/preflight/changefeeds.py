@@ -40,7 +40,7 @@ TRACELESS_IN_TOPICS: Mapping[str, tuple[str, str]] = {
         "into the wrong column or member",
     ),
 }
-"""Hidden DDL of topics without a trace, as `TRACELESS` of files. A hidden ADD COLUMN is seen in the rows that have it."""
+"""DDL of topics that leave no trace, as TRACELESS has those of files. A hidden ADD COLUMN is seen in later rows."""
 _ALIASES = {"drop database": "drop schema"}
 _OF_ALTER_TABLE = (
     "drop table partition", "truncate table partition", "exchange table partition", "reorganize table partition",
