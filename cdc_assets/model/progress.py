@@ -100,6 +100,11 @@ class AppliedState:
         return self.since is None and self.forgotten < 0
 
     @property
+    def is_purged(self) -> bool:
+        """Return whether nothing is left of the table: it was purged after its DROP."""
+        return self.recipe.key is None and self.name is None
+
+    @property
     def unfilled(self) -> bool:
         """Return whether the table was created from its dump, and its rows are still missing."""
         return self.base is not None and self.progress == Progress(self.base.at, Phase.DDL)

@@ -106,7 +106,7 @@ class SwappedTable:
 def _named(planned: Plan, applied: Mapping[Life, AppliedState], tables: Sequence[str]) -> list[Life]:
     """The tables requested by present name or identity; none means all that have a name.
 
-    A table that has none any more, but whose DROP is not applied yet, may be called by any that it had.
+    A table that has none any more may be called by any that it had, first one whose DROP is not applied yet.
     """
     lives = planned.history.lives
     if not tables:
@@ -115,12 +115,9 @@ def _named(planned: Plan, applied: Mapping[Life, AppliedState], tables: Sequence
     for table in tables:
         present = [life for life in lives if is_called(table, (lives[life].name,))]
         named = present or [life for life in lives if is_called(table, (life,))]
-        standing = [life for life in lives if life in applied and applied[life].name is not None]
-        named = named or [
-            standing_life
-            for standing_life in standing
-            if is_called(table, (name for name, _, _ in lives[standing_life].names))
-        ]
+        there = [life for life in lives if life in applied and not applied[life].is_purged]
+        former = [life for life in there if is_called(table, (name for name, _, _ in lives[life].names))]
+        named = named or [life for life in former if applied[life].name is not None] or former
         if not named:
             gone = next((life for life in applied if is_called(table, (life, applied[life].name))), None)
             if gone is not None and gone.source in planned.sources:
@@ -292,8 +289,10 @@ def _held_by_late_rows(
     """Yield the messages of topics whose rows came too late, each with the tables of the lake that it holds.
 
     These are all that have the name of the rows at their position or later: which of them the rows are of is not kept.
+    A dropped table is one of them, for a RECOVER may bring it back.
     """
-    lives = {life: table for life, table in planned.history.lives.items() if life in applied and table.name is not None}
+    lives = {life: table for life, table in planned.history.lives.items() if life in applied}
+    lives = {life: table for life, table in lives.items() if not applied[life].is_purged}
     for event in landed.open_late if landed is not None else ():
         assert event.table is not None
         name, version = event.table.folded, event.position + 1

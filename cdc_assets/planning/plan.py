@@ -164,7 +164,7 @@ def plan(
     )
     kinds = with_kinds(feed, rules.kinds, applied, beginnings, positions=facts.positions)
     history = kinds.history
-    stops = {**_stops(history, facts), **imports.waiting(history, applied, listing.checkpoint, facts.silent)}
+    stops = {**_stops(history, facts, applied), **imports.waiting(history, applied, listing.checkpoint, facts.silent)}
     own = () if recipes is None else recipes.holds(history, applied)
     for hold in (*own, *holds(history), *kinds.holds, *rules.layouts.holds(history, applied)):
         if hold.life not in stops or hold.at < stops[hold.life].at:
@@ -286,12 +286,14 @@ def _with_rows(kinds: KindsOfTables) -> dict[Tso | None, dict[Life, Tso]]:
     }
 
 
-def _stops(history: History, facts: FeedFacts) -> dict[Life, HoldTable]:
+def _stops(history: History, facts: FeedFacts, applied: Mapping[Life, AppliedState]) -> dict[Life, HoldTable]:
     """The lives that have a name whose file cannot be read, or late rows.
 
-    A database-level file concerns all of its tables.
+    A database-level file concerns all of its tables. Late rows concern no table that was purged.
     """
-    late = [(life, rows.reason) for rows in facts.late for life in rows.lives or () if life in history.lives]
+    purged = {life for life, state in applied.items() if state.is_purged}
+    lives = history.lives.keys() - purged
+    late = [(life, rows.reason) for rows in facts.late for life in rows.lives or () if life in lives]
     stops = {
         life: HoldTable(life, life.version, reason, (f"read its whole input anew: cdc-assets rebuild {name}",))
         for life, reason in reversed(late)

@@ -367,6 +367,26 @@ def test_tables_that_late_rows_of_a_name_hold_are_rebuilt_together(table: str) -
     }
 
 
+@pytest.mark.parametrize("in_its_place", [True, False])
+def test_late_rows_of_a_dropped_table_hold_what_a_recover_brings_back(in_its_place: bool) -> None:
+    feed = TopicFeed.of(Broker(), sink_uri=URI, topics=("*",))
+    log = broker(landed(feed))
+    dropped = ddl(160, "DROP TABLE `t`").replace(b'"CREATE"', b'"ERASE"')
+    back = ddl(300, "FLASHBACK TABLE `t` TO `back`", "back").replace(b'"CREATE"', b'"QUERY"')
+    log.send(0, ddl(155, CREATE.replace("`t`", "`u`"), "u"), dropped, mark(170))
+    if in_its_place:
+        log.send(0, ddl(180), mark(190))
+    feed.apply()
+    log.send(0, row(130, 2, 8), topic="hidden")
+    feed.apply()
+    rebuild(feed.pipeline(), MemoryRebuilds(feed.lake), ["shop.u"])
+    log.send(0, back, mark(400))
+    assert "held" in {table.state.value for table in feed.apply().tables}
+    rebuild(feed.pipeline(), MemoryRebuilds(feed.lake), ["shop.t"])
+    assert {table.state.value for table in feed.apply().tables} == {"applied"}
+    assert sorted(feed.lake.read(TableId("shop", "back"))["id"].to_pylist()) == [1, 2]
+
+
 @pytest.fixture
 def archived() -> TopicFeed:
     log = Broker()

@@ -47,7 +47,6 @@ from cdc_assets.features.forgetting.operations_landed import (
 from cdc_assets.features.forgetting.operations_tables import (
     MeantTable,
     applied_through,
-    is_purged,
     keys_by_source,
     meant_table,
     targets_of,
@@ -511,7 +510,7 @@ def _as_applied_now(work: _ForgetRun, rows: _SoughtRows) -> _SoughtRows:
     Raises ForgetRefused where rows have come that are not applied to all tables, or another DDL is applied.
     """
     planned = work.pipeline.planner.plan(whole=True)[1]
-    targets = {life: wanted for life, wanted in rows.targets.items() if not is_purged(planned.applied[life])}
+    targets = {life: wanted for life, wanted in rows.targets.items() if not planned.applied[life].is_purged}
     reasons = _reasons(work, planned, targets, rows_too=rows.kept_out is None)
     reasons += [
         f"the DDL of version {planned.applied[life].ddl} was applied to {life} meanwhile"

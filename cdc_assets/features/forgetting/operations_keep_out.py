@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.features.forgetting.operations_tables import MeantTable, is_purged, standing_others
+from cdc_assets.features.forgetting.operations_tables import MeantTable, standing_others
 from cdc_assets.features.forgetting.planning import by_name, forgotten_of, form_at
 from cdc_assets.model.forgetting import ForgottenKeys, digest_key, kept_out, united
 from cdc_assets.model.tso import FOREVER, Tso, iso_now, tso_time
@@ -45,7 +45,7 @@ def decide(pipeline: Pipeline, planned: Plan, meant: MeantTable, until: Tso, nam
     keys. Raises BadSettings.
     """
     table, keys = meant.history, meant.keys_in_lake
-    states = (state for life, state in planned.applied.items() if life.source in meant.sources and not is_purged(state))
+    states = (state for life, state in planned.applied.items() if life.source in meant.sources and not state.is_purged)
     through = max((state.progress.tso for state in states), default=0)
     seal, settings = pipeline.planner.masks.seal, pipeline.settings
     if seal is None:

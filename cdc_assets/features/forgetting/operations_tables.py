@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = [
     "MeantTable",
     "applied_through",
-    "is_purged",
     "keys_by_source",
     "meant_table",
     "standing_others",
@@ -90,7 +89,7 @@ def meant_table(planned: Plan, text: str, texts: Sequence[Sequence[str]]) -> Mea
         life
         for life, state in planned.applied.items()
         if life.source not in planned.sources
-        and not is_purged(state)
+        and not state.is_purged
         and any(known is not None and known.folded == name.folded for known in (life.born_as, state.name))
     )
     if places := [str(life) for life in sorted(unknown)]:
@@ -115,7 +114,7 @@ def _standing(planned: Plan, sources: Collection[Life]) -> Iterator[tuple[Life, 
     """Yield the lake's tables of these tables of the source, with their columns."""
     lives = {**planned.sources, **planned.history.lives}
     for life, state in sorted(planned.applied.items()):
-        if life.source in sources and not is_purged(state):
+        if life.source in sources and not state.is_purged:
             yield life, _schema(lives.get(life) or beside(planned.sources[life.source], life.kind), state)
 
 
@@ -161,11 +160,6 @@ def applied_through(planned: Plan, targets: Collection[Life]) -> dict[Life, Tso]
         position = progress.through
         through[life.source] = min(position, through.get(life.source, position))
     return through
-
-
-def is_purged(state: AppliedState) -> bool:
-    """Return whether nothing is left of a table."""
-    return state.recipe.key is None and state.name is None
 
 
 def _schema(history: TableHistory, state: AppliedState | None) -> TableSchema:
