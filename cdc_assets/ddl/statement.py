@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from cdc_assets.ddl.clauses import CHARSET_COLLATIONS, options
-from cdc_assets.ddl.text import Cursor, Token, Unreadable, quote, render, split, tokens
+from cdc_assets.ddl.text import Cursor, Token, Unreadable, is_statement, quote, render, split, tokens
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import SchemaFile
@@ -414,6 +414,38 @@ def _tables_named(at: Cursor, sql: str) -> list[TableId]:
     else:
         return []
     return [TableId(*at.qualified())]
+
+
+def given_up(sql: str, table: TableId) -> list[TableId]:
+    """Return the tables that have their names no more after a DDL, which renames or drops them.
+
+    `table` is the one of its message.
+    """
+    dropped = tables_by_text(sql, table.schema) if is_statement(sql, "DROP", "TABLE") else []
+    return [*dropped, *(old for old, _ in rename_pairs(sql, table.schema))]
+
+
+def emptied(sql: str, table: TableId) -> list[TableId]:
+    """Return the tables of which a DDL takes rows away, or exchanges them; `table` is the one of its message."""
+    try:
+        at = Cursor(tokens(sql))
+        if at.sees("TRUNCATE"):
+            return [table, *tables_by_text(sql, table.schema)]
+        if not at.sees("ALTER"):
+            return []
+        read = _altered(Cursor(at.parts), SchemaFile("", "", table, 0, sql, 0, ()))
+        schema, name = alter_head(at)
+        own = [table, TableId(schema or table.schema, name)]
+        if isinstance(read, Exchange):
+            return [*own, TableId(read.other.schema or table.schema, read.other.table)]
+        clauses = (Cursor(clause) for clause in split(at.rest()))
+        return own if any(clause.sees("DROP|TRUNCATE|FIRST", "PARTITION") for clause in clauses) else []
+    except Unreadable:
+        return [table] if _EMPTIES.search(sql) else []
+
+
+_EMPTIES = re.compile(r"(?i)\b(?:TRUNCATE|(?:DROP|EXCHANGE|FIRST)\s+PARTITION)\b")
+"""What takes rows away in a text that cannot be read."""
 
 
 def soft_delete_option(sql: str) -> str:

@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.ddl import is_statement, rename_pairs
+from cdc_assets.ddl import emptied, given_up, is_statement, rename_pairs
 from cdc_assets.formats import MessageOptions
 from cdc_assets.formats.messages import SNAPSHOT_DDL, Kind, dialect_of, is_of_snapshot, position_text
 from cdc_assets.landing.groups import (
@@ -345,7 +345,6 @@ _STATEMENT_PLACES = ("mysql", "mariadb")
 """Kinds of databases in whose logs a place names one statement: of a CREATE TABLE … SELECT its rows have it too."""
 _LOG = position_text(2)
 """Prefix of places that are not of a snapshot."""
-_LOSES_PARTITIONS = re.compile(r"\b(?:DROP|TRUNCATE|EXCHANGE|FIRST)\s+PARTITION\b", re.IGNORECASE)
 _RUN = "__debezium.context.runId"
 """Header of newer connectors: another one after each start."""
 RESTART_MS = 1000
@@ -373,8 +372,13 @@ _NAMED_LATE = (
 )
 _EMPTIED = (
     "it stands at {} of the source's log, in the millisecond in which a DDL in another partition takes rows of its "
-    "table away, and nothing says which came first. Read it again if it came behind the DDL; go past it if it came "
-    "before"
+    "table away or gives them another name, and nothing says which came first. Read it again if it came behind the "
+    "DDL. If it came before, go past it: its row is gone, or another table has it (cdc-assets verify compares that one)"
+)
+_EMPTIES_LATE = (
+    "it takes rows of its table away or gives them another name, at {} of the source's log, and a row of that "
+    "millisecond was landed from another partition before it: nothing says which came first. Read it again if the row "
+    "did"
 )
 _UNMARKED = (
     "it is of a snapshot of its table at {} of the source's log, of which the last row came before it, and no first "
@@ -445,10 +449,11 @@ class SourceOrder:
     tables (folded), sources and places of snapshots of which rows came. `_streaming` has since when runs of connectors
     send changes, by source and run, in milliseconds since 1970, and `_created` the table of the snapshot's CREATE TABLE
     that is the newest DDL of a partition. Of TiCDC, whose places are milliseconds, `_named_at` has the tables (folded)
-    with the places at which a DDL gave them their name, `_emptied` the partitions of DDL that takes rows of a table
-    away, by table and place, and `_newest_ddl` the place of a table's last DDL in a partition. `_newest_rows` has the
-    rows with which streams end and whose digests are not in `streams` yet: those of a row are wanted only once no row
-    beyond it comes.
+    with the places at which a DDL gave them their name, and in which partitions, `_given_up` those of which one had
+    the name until then, `_emptied` the partitions of DDL that takes rows of a table away, by table and place, and
+    `_newest_ddl` the place of a table's last DDL in a partition. `_newest_rows` has the rows with which streams end and
+    whose digests are not in `streams` yet: those of a row are wanted only once no row beyond it comes. `proves_ends` is
+    that of the log.
 
     `bare` are topics with barriers of which no row has a place. Their rows are in the order of partitions, as a part of
     one that was split has a greater number: a barrier only says through where what is before it is complete. `ahead` is
@@ -463,6 +468,7 @@ class SourceOrder:
     streams: dict[Stream, StreamEnd]
     barriers: dict[Partition, str]
     bare: Collection[str] = ()
+    proves_ends: bool = True
     ahead: str = ""
     copies: set[tuple[int, int]] = field(default_factory=set)
     doubtful: Counter[str] = field(default_factory=Counter)
@@ -482,7 +488,8 @@ class SourceOrder:
     _streaming: dict[tuple[str, str], int] = field(default_factory=dict)
     _created: dict[Partition, object] = field(default_factory=dict)
     _newest_rows: dict[Stream, _Row] = field(default_factory=dict)
-    _named_at: set[tuple[TableId, str]] = field(default_factory=set)
+    _named_at: dict[tuple[TableId, str], set[Partition]] = field(default_factory=dict)
+    _given_up: set[tuple[TableId, str]] = field(default_factory=set)
     _emptied: dict[tuple[TableId, str], set[Partition]] = field(default_factory=dict)
     _newest_ddl: dict[tuple[Partition, TableId], str] = field(default_factory=dict)
 
@@ -495,6 +502,10 @@ class SourceOrder:
                 self._snapshot_marks[mark] = event.partition
             if event.kind is EventKind.DDL and event.table is not None and event.source_position:
                 self._raise(self._ddl_places, event.table, event.source, event.source_position)
+                if self._by_table and not self.proves_ends:  # rows of its millisecond may come later all the same
+                    place = f"{self.sources.index(event.source):06d}/{event.source_position}"
+                    self._statements.add(place)
+                    self._note_ddl(event.partition, event.table, event.query, place)
         for stream, end in self.before.streams.items():
             if end.newest and not stream.source.endswith(INCREMENTAL):
                 self._raise(self._row_places, stream.table, stream.source, end.newest)
@@ -534,10 +545,21 @@ class SourceOrder:
                     self._statements.add(at)
                 if at and table:
                     self._ddl_made.setdefault(TableId(schema, table).folded, []).append((ts, at))
-                    if self._by_table and _gives_name(query or ""):
-                        self._named_at.add((TableId(schema, table).folded, at))
-                    if self._by_table and _takes_rows(query or ""):
-                        self._emptied.setdefault((TableId(schema, table).folded, at), set()).add(piece.partition)
+                    if self._by_table:
+                        self._note_ddl(piece.partition, TableId(schema, table), query or "", at)
+
+    def _note_ddl(self, partition: Partition, table: TableId, query: str, at: str) -> None:
+        """Note which table a DDL at a place gives its name, which lose theirs, and of which it takes rows away."""
+        if _gives_name(query):
+            self._named_at.setdefault((table.folded, at), set()).add(partition)
+        self._given_up |= {(name.folded, at) for name in given_up(query, table)}
+        for name in emptied(query, table):
+            self._emptied.setdefault((name.folded, at), set()).add(partition)
+
+    def _doubtful_in(self, table: TableId, at: str) -> Collection[Partition]:
+        """Return the partitions of DDL at a place of which only they say which rows of that place come before it."""
+        is_handed_on = (table, at) in self._given_up
+        return self._emptied.get((table, at), ()) or (self._named_at.get((table, at), ()) if is_handed_on else ())
 
     def _look_for_changes(self, piece: Piece) -> None:
         """Note since when runs of connectors send changes, by the first of each in a piece."""
@@ -587,7 +609,10 @@ class SourceOrder:
                 self._ddl.append((TableId(schema, table).folded, source or "", number, line))
                 rows_through = self._row_places.get(TableId(schema, table).folded, "")
                 late = self._below(at, rows_through)
-                if at == rows_through and (TableId(schema, table).folded, at) in self._named_at:
+                named = TableId(schema, table).folded
+                if at == rows_through and self._doubtful_in(named, at):
+                    late = _EMPTIES_LATE.format(place_text(at)) if self._is_elsewhere(partition, named, at) else late
+                elif at == rows_through and (named, at) in self._named_at:
                     late = _NAMED_LATE.format(place_text(at))
                 # A connector's records of one statement are carried out one after the other.
                 is_parted = at in self._ddl_places.values() and not self._in_source_order
@@ -635,8 +660,8 @@ class SourceOrder:
             late = self._below(at, self._ddl_places.get(stream.table.folded, ""))
         if at in self._statements:
             is_behind = self._by_table and self._is_behind_ddl(stream, at)
-            emptied_in = self._emptied.get((stream.table.folded, at)) if not (repeated or late) else None
-            if emptied_in and stream.partition not in emptied_in and not is_behind:
+            doubtful_in = self._doubtful_in(stream.table.folded, at) if not (repeated or late) else ()
+            if doubtful_in and stream.partition not in doubtful_in and not is_behind:
                 late, is_behind = _EMPTIED.format(place_text(at)), True
             rank = _AFTER_DDL if is_behind or dialect_of(stream.source) in _STATEMENT_PLACES else rank
         if end.newest and not (at and end.newest == row.stated):
@@ -659,11 +684,22 @@ class SourceOrder:
     def _is_behind_ddl(self, stream: Stream, at: str) -> bool:
         """Return whether a row of TiCDC comes behind the DDL of its table in the same millisecond.
 
-        No row of a name is older than the DDL that gave the name, and what a partition has behind a DDL was sent after
-        it, for TiCDC sends a DDL once all rows before it are acknowledged.
+        No row of a name is older than the DDL that gave the name, unless another table had it until then, and what a
+        partition has behind a DDL was sent after it, for TiCDC sends a DDL once all rows before it are acknowledged.
         """
         table = stream.table.folded
-        return (table, at) in self._named_at or self._newest_ddl.get((stream.partition, table)) == at
+        is_new = (table, at) in self._named_at and (table, at) not in self._given_up
+        return is_new or self._newest_ddl.get((stream.partition, table)) == at
+
+    def _is_elsewhere(self, partition: Partition, table: TableId, at: str) -> bool:
+        """Return whether an archive gave the newest row of a table, at a place, in another partition before."""
+        streams = () if self.proves_ends else self.before.streams.items()
+        return any(
+            stream.table.folded == table
+            and stream.partition != partition
+            and at == f"{self.sources.index(stream.source):06d}/{end.newest}"
+            for stream, end in streams
+        )
 
     def _asked_for(self, row: _Row) -> _Row:
         """Return a row of a snapshot that a person asked for while the connector went on as one that is read meanwhile.
@@ -981,11 +1017,6 @@ def _gives_name(sql: str) -> bool:
     """Return whether a DDL gives a table its name: it creates, renames or restores the table."""
     heads = (("CREATE", "TABLE"), ("RECOVER", "TABLE"), ("FLASHBACK", "TABLE"))
     return any(is_statement(sql, *words) for words in heads) or bool(rename_pairs(sql, ""))
-
-
-def _takes_rows(sql: str) -> bool:
-    """Return whether a DDL takes rows of a table away: it empties the table, or takes or exchanges partitions."""
-    return is_statement(sql, "TRUNCATE") or bool(_LOSES_PARTITIONS.search(sql))
 
 
 def _in_log(place: str) -> str:

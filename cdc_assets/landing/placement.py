@@ -87,7 +87,10 @@ class OffsetBatch:
         self.backlog, self.proven = Backlog(batch.sources), self.before.proven
         self._ends: Ends = {}
         self._shapes = Shapes(self.before)
-        self._order = SourceOrder(self.before, self.options, self.backlog, batch.sources, batch.streams, batch.barriers)
+        self._order = SourceOrder(
+            self.before, self.options, self.backlog, batch.sources, batch.streams, batch.barriers,
+            proves_ends=batch.reader.proves_ends,
+        )  # fmt: skip
 
     @property
     def more_than_marks(self) -> bool:

@@ -270,6 +270,69 @@ def test_a_row_in_the_millisecond_of_a_ddl_in_another_partition_that_takes_rows_
     assert rows_of(later) == [(1, 7)], "TiCDC sends a row behind a DDL later"
 
 
+def at_once(table: str, sql: str) -> bytes:
+    kind = {"DROP": "ERASE", "CREATE": "CREATE", "RENAME": "RENAME"}.get(sql.partition(" ")[0], "QUERY")
+    return in_one_millisecond(kind, sql).replace(b'"table": "t"', f'"table": "{table}"'.encode())
+
+
+SWAP = (
+    ("t", "RENAME TABLE `shop`.`u` TO `shop`.`t`"),
+    ("u", "RENAME TABLE `shop`.`v` TO `shop`.`u`"),
+    ("v", "RENAME TABLE `shop`.`u` TO `shop`.`v`"),
+)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        SWAP,
+        (("p", "ALTER TABLE `shop`.`p` EXCHANGE PARTITION `p0` WITH TABLE `u`"),),
+        (("u", "ALTER TABLE `shop`.`p` EXCHANGE PARTITION `p0` WITH TABLE `shop`.`u`"),),
+        (("u", "DROP TABLE `u`"), ("u", CREATE.replace("`t`", "`u`"))),
+        (("u", "ALTER TABLE `u` TRUNCATE /* all of */ PARTITION `p0`"),),
+    ],
+)
+def test_a_row_in_the_millisecond_in_which_its_name_or_its_rows_pass_to_others_holds_its_table(
+    statements: tuple[tuple[str, str], ...],
+) -> None:
+    feed = TopicFeed.of(Broker(), sink_uri=URI.partition("&")[0], accept_unordered=True)
+    parts = " PARTITION BY RANGE (`id`) (PARTITION `p0` VALUES LESS THAN (9), PARTITION `p1` VALUES LESS THAN (99))"
+    parted = "p" if "EXCHANGE" in statements[0][1] else "u"
+    for name in "puv":
+        sql = CREATE.replace("`t`", f"`{name}`") + (parts if name == parted else "")
+        broker(feed).send(0, without_extension(ddl(90 << 18, sql, name)))
+    broker(feed).send(0, *(at_once(*statement) for statement in statements))
+    broker(feed).send(1, without_extension(row(100 << 18, 5, 5, "u")))
+    (reason,) = [table.reason for table in feed.apply().tables if table.state is State.HELD]
+    assert "nothing says which came first" in reason
+
+
+def test_rows_before_a_swap_in_its_partition_are_of_the_table_that_had_the_name_in_the_same_millisecond() -> None:
+    feed = TopicFeed.of(Broker(), sink_uri=URI.partition("&")[0], accept_unordered=True)
+    created = [without_extension(ddl(90 << 18, CREATE.replace("`t`", f"`{name}`"), name)) for name in "uv"]
+    before, behind = (without_extension(row(100 << 18, key, key, "u")) for key in (1, 2))
+    broker(feed).send(0, *created, before, *(at_once(*statement) for statement in SWAP), behind)
+    assert [table.reason for table in feed.apply().tables if table.state is State.HELD] == []
+    assert {name: feed.lake.read(TableId("shop", name))["id"].to_pylist() for name in "uv"} == {"u": [2], "v": [1]}
+
+
+@pytest.mark.parametrize("ddl_first", [True, False])
+def test_in_an_archive_a_row_and_a_truncate_of_one_millisecond_may_come_in_any_order(ddl_first: bool) -> None:
+    log = Broker()
+    log.proves_ends = False
+    archive = {"uri": "memory://nowhere", "layout": "records"}
+    feed = TopicFeed.of(log, sink_uri=URI.partition("&")[0], accept_unordered=True, archive=archive)
+    log.send(0, without_extension(ddl(90 << 18)))
+    log.send(1, without_extension(row(95 << 18, 3, 3)))
+    sent = [(0, in_one_millisecond("TRUNCATE", "TRUNCATE TABLE `t`")), (1, without_extension(row(100 << 18, 1, 7)))]
+    reasons = []
+    for partition, message in sent if ddl_first else reversed(sent):
+        log.send(partition, message)
+        reasons += [table.reason for table in feed.apply().tables]
+    assert reasons[0] == ""
+    assert "nothing says which came first" in reasons[1]
+
+
 @pytest.mark.parametrize("again", [True, False])
 def test_a_row_in_the_millisecond_of_a_truncate_comes_behind_it_or_before_as_a_person_says(again: bool) -> None:
     feed = TopicFeed.of(Broker(), sink_uri=URI.partition("&")[0], accept_unordered=True)
