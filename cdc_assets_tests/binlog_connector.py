@@ -39,7 +39,8 @@ class Change(NamedTuple):
 class BinlogConnector:
     """Sends changes of `shop.t`, or of other tables; `run` is "" for one too old to name its runs.
 
-    `key` is the column of the key, "" for none; `keyless` are other tables without one.
+    `key` is the column of the key, "" for none; `keyless` are other tables without one. With `transactions` rows have
+    their place in their transaction, counted anew after a restart. `block` is a schema block for rows, None for none.
     """
 
     def __init__(
@@ -50,7 +51,10 @@ class BinlogConnector:
         server: str = "mysql",
         config: Path | None = None,
         keyless: Collection[str] = (),
+        transactions: bool = False,
     ) -> None:
+        self.transactions, self.order = transactions, (0, 0)
+        self.block: Mapping[str, Any] | None = None
         self.keyless, self.key, self.run, self.server, self.ms = keyless, key, run, server, 1_764_000_000_000
         uri = "kafka://127.0.0.1:9092/my?protocol=debezium-json"
         self.feed = TopicFeed.of(MemoryLog([]), sink_uri=uri, name="c", changefeed_config=config)
@@ -70,15 +74,19 @@ class BinlogConnector:
             self.ms += 2
             stamped = self._stamped(change.pos, change.row, change.snapshot)
             source = {**stamped["source"], "table": change.table}
-            value = {"before": change.before, "after": change.after, "source": source, "transaction": None}
+            images = {"before": change.before, "after": change.after}
+            value = {**images, "source": source, "transaction": self._transaction(change.pos)}
             row = change.after or change.before
             assert row is not None
             key = {self.key: row[self.key]} if self.key and change.table not in self.keyless else None
-            self._put(f"my.shop.{change.table}", key, {**value, "op": change.op, "ts_ms": self.ms})
+            payload = {**value, "op": change.op, "ts_ms": self.ms}
+            with_block = payload if self.block is None else {"schema": self.block, "payload": payload}
+            self._put(f"my.shop.{change.table}", key, with_block)
 
     def restart(self) -> None:
         """Let another run of the connector send what follows."""
         self.ms += 5000
+        self.order = (0, 0)
         self.run = self.run and f"{self.run}+"
 
     def reasons(self) -> list[str]:
@@ -96,6 +104,14 @@ class BinlogConnector:
     @property
     def rows(self) -> list[dict[str, Any]]:
         return list(self.feed.lake.read(TABLE).drop_columns(["_cdc_commit_ts"]).to_pylist())
+
+    def _transaction(self, pos: int) -> Mapping[str, Any] | None:
+        """Return a row's place in its transaction, which is all that has one position."""
+        if not self.transactions:
+            return None
+        self.order = (pos, self.order[1] + 1 if self.order[0] == pos else 1)
+        number = {"total_order": self.order[1], "data_collection_order": self.order[1]}
+        return {"id": f"file=mysql-bin.000003,pos={pos}", **number}
 
     def _stamped(self, pos: int, row: int, snapshot: str = "false") -> dict[str, Any]:
         source = {"version": "3.5.0.Final", "connector": self.server, "name": "my", "ts_ms": 1_764_000_000_000}

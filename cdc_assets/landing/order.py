@@ -1032,7 +1032,10 @@ def place_text(place: str) -> str:
 def _digest(batch: pa.RecordBatch, message: int) -> str:
     """Return what is equal for copies of a message."""
     key, value = (batch.column(name)[message].as_py() for name in ("key", "value"))
+    if value and value.startswith(_BLOCK):
+        value = value.partition(_PAYLOAD)[2] or value
     value = value and _SENT.sub(b"", _SOURCE.sub(lambda source: _STAMPS.sub(b"", source[0]), value))
+    value = value and _TRANSACTION.sub(b"", value)
     return hashlib.blake2b(repr((key, value)).encode(), digest_size=8).hexdigest()
 
 
@@ -1049,6 +1052,12 @@ _SENT = re.compile(rb'(?<="op":"[a-z]")(?:,"ts_[mun]s":\d+)+')
 
 Columns of the row may have such names: only what stands in `source` and behind `op` is meant.
 """
+_BLOCK, _PAYLOAD = b'{"schema":{', b',"payload":'
+"""How a message begins that has a schema block, and what is behind the block, which other versions write otherwise."""
+_TRANSACTION = re.compile(
+    rb',"transaction":(?:null|\{"id":"[^"]*","total_order":\d+,"data_collection_order":\d+\})(?=,"op":"[a-z]"|\}+$)'
+)
+"""The place of a change in its transaction: a connector that starts again amid one counts from there."""
 _SENT_MS = re.compile(rb'"op":"[a-z]","ts_ms":(\d{1,15})')
 _OP = re.compile(rb'"op":"([a-z])","ts_ms":\d')
 

@@ -18,9 +18,10 @@ Pair = tuple[int, str]
 class Connector(BinlogConnector):
     """Rows are (id, v)."""
 
-    def __init__(self, keyed: bool, run: str = "") -> None:
+    def __init__(self, keyed: bool, run: str = "", transactions: bool = False) -> None:
         key = " NOT NULL PRIMARY KEY" if keyed else ""
-        super().__init__(f"CREATE TABLE `t` (`id` INT{key}, `v` VARCHAR(20))", key="id" if keyed else "", run=run)
+        ddl = f"CREATE TABLE `t` (`id` INT{key}, `v` VARCHAR(20))"
+        super().__init__(ddl, key="id" if keyed else "", run=run, transactions=transactions)
 
     def pairs(self) -> Counter[Pair]:
         return Counter((row["id"], row["v"]) for row in self.apply())
@@ -80,16 +81,38 @@ HISTORY = [
 @RUNS
 @pytest.mark.parametrize("keyed", [True, False])
 @pytest.mark.parametrize("landed_apart", [True, False])
-def test_what_a_restart_sends_again_counts_once_wherever_it_begins(keyed: bool, run: str, landed_apart: bool) -> None:
+@pytest.mark.parametrize("transactions", [True, False])
+def test_what_a_restart_sends_again_counts_once_wherever_it_begins(
+    keyed: bool, run: str, landed_apart: bool, transactions: bool
+) -> None:
     expected = Counter([C, D, B, (6, "f")])
     for start, end in ((0, 10), (2, 4), (3, 5), (5, 8), (7, 10), (9, 10)):
-        connector = Connector(keyed, run)
+        connector = Connector(keyed, run, transactions)
         connector.send(*HISTORY[:end])
         if landed_apart:
             connector.apply()
         connector.restart()
         connector.send(*HISTORY[start:])
         assert connector.pairs() == expected, (start, end)
+
+
+@RUNS
+@pytest.mark.parametrize("keyed", [True, False])
+def test_what_a_newer_connector_sends_again_counts_once(keyed: bool, run: str) -> None:
+    """The schema blocks of another version have other fields of `source`."""
+    connector = Connector(keyed, run)
+    for member in ("ts_us", "ts_ns"):
+        connector.block = block(member)
+        connector.send(*HISTORY[5 if member == "ts_ns" else 0 :])
+        connector.restart()
+    assert connector.pairs() == Counter([C, D, B, (6, "f")])
+
+
+def block(member: str) -> dict[str, Any]:
+    columns = [{"type": kind, "optional": True, "field": name} for name, kind in (("id", "int32"), ("v", "string"))]
+    sides = [{"type": "struct", "fields": columns, "optional": True, "field": side} for side in ("before", "after")]
+    source = {"type": "struct", "fields": [{"type": "int64", "optional": True, "field": member}], "field": "source"}
+    return {"type": "struct", "fields": [*sides, source], "name": "my.shop.t.Envelope"}
 
 
 @RUNS
