@@ -20,6 +20,7 @@ from cdc_assets.ddl.text import Unreadable
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.model.schema import Column, Default
 from cdc_assets.model.tso import Tso, tso_moment
+from cdc_assets.types.addresses import ADDRESSES, address_text
 from cdc_assets.types.connect_types import SERVER_TYPES
 from cdc_assets.types.conversions.moments import moment_from_text, time_from_text, time_text
 from cdc_assets.types.families import BINARY, CHARACTER, FLOATING, INTEGER, MEMBERS, type_name
@@ -261,7 +262,7 @@ def _stated(default: Default, column: Column, timezone: str | None) -> object:
         return None
     if default.kind == "now":
         return "CURRENT_DATE" if column.type == "DATE" else "CURRENT_TIMESTAMP"
-    if default.kind in ("bits", "hex") or column.type == "BIT":
+    if column.type not in ADDRESSES and (default.kind in ("bits", "hex") or column.type == "BIT"):
         return _of_bytes(default, column)
     text = _as_kept(default, column)
     if column.type == "TIMESTAMP" and timezone is not None and not _is_zero_date(text):
@@ -285,6 +286,8 @@ def _as_kept(default: Default, column: Column) -> str:
     if column.type == "YEAR":
         return _year(default)
     try:
+        if column.type in ADDRESSES:
+            return address_text(bytes.fromhex(text) if default.kind == "hex" else text, column.type)
         if column.type == "TIME":
             return time_text(time_from_text(text, digits), digits)
         if column.type in ("DATE", "DATETIME", "TIMESTAMP"):

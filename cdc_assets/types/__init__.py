@@ -5,6 +5,7 @@ mysql_types     one rule for each MySQL type: Arrow, Spark and Iceberg types, wh
 mysql_values    texts -> values
 connect_types   one rule for each schema of Kafka Connect and Debezium
 postgres_types  PostgreSQL's types as Debezium writes them
+addresses       MariaDB's UUID, INET4 and INET6 as texts and bytes
 ydb_types       one rule for each type of YQL
 rules           what a rule is made of
 printed_values  forms by which values are equal that connectors print in several ways

@@ -115,7 +115,9 @@ CONNECT_TYPES: Mapping[str, TypeRule] = {
 """Name of a schema -> its row."""
 
 SERVER_TYPES: Mapping[str, TypeRule] = {
-    **dict.fromkeys(("UUID", "INET4", "INET6"), TEXT),
+    "UUID": text_rule(TEXT.fidelity, zero=lambda _: "00000000-0000-0000-0000-000000000000"),
+    "INET4": text_rule(TEXT.fidelity, zero=lambda _: "0.0.0.0"),  # noqa: S104  # a value of a column
+    "INET6": text_rule(TEXT.fidelity, zero=lambda _: "::"),
     **dict.fromkeys(
         (
             *("GEOMETRY", "POINT", "LINESTRING", "POLYGON"),

@@ -60,11 +60,21 @@ VALUES: list[tuple[str, str, Any]] = [
     ("BIT(1)", "1", True),
     ("ENUM('a','b')", "'b'", "b"),
     ("SET('a','b')", "'a,b'", "a,b"),
+    ("VARCHAR(40)", "'550E8400E29B41D4A716446655440000'", "550E8400E29B41D4A716446655440000"),
+    ("VARCHAR(40)", "'2001:DB8:0:0::1'", "2001:DB8:0:0::1"),
+    ("BINARY(16)", "x'00010000000300000000000600070008'", bytes.fromhex("00010000000300000000000600070008")),
+    ("BINARY(16)", "x'00010002000300040005000600070000'", bytes.fromhex("00010002000300040005000600070000")),
+    ("VARBINARY(16)", "x'00000000000000000000000000010002'", bytes.fromhex("00010002").rjust(16, b"\0")),
+    ("BLOB", "x'01020304'", b"\1\2\3\4"),
+    ("UUID", "'550E8400E29B41D4A716446655440000'", "550e8400-e29b-41d4-a716-446655440000"),
+    ("INET4", "'1.2.3.4'", "1.2.3.4"),
+    ("INET6", "'2001:db8::1'", "2001:db8::1"),
 ]
 TYPES = (
     *("TINYINT", "INT", "BIGINT", "BIGINT UNSIGNED", "YEAR", "DECIMAL(8,1)", "DECIMAL(30,4)", "DOUBLE", "FLOAT"),
     *("CHAR(30)", "VARCHAR(30)", "TEXT", "BINARY(30)", "VARBINARY(30)", "BLOB", "DATE", "DATETIME", "DATETIME(6)"),
     *("TIMESTAMP", "TIMESTAMP(6)", "TIME", "TIME(3)", "BIT(8)", "BIT(64)", "ENUM('a','b','12')", "SET('a','b')"),
+    *("UUID", "INET4", "INET6"),
 )
 
 

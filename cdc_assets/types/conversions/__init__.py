@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column
+from cdc_assets.types.addresses import ADDRESSES
 from cdc_assets.types.collations import normal_form
 from cdc_assets.types.conversions import dates, numbers, texts
 from cdc_assets.types.conversions.described import Change, convert_described, is_described, members_of, needs_rewrite
@@ -338,6 +339,7 @@ _TARGETS: Mapping[str, Callable[[Any, Change], Any]] = {
     "ENUM": into_enum,
     "SET": into_set,
     "JSON": texts.into_json,
+    **dict.fromkeys(ADDRESSES, texts.into_address),
 }
 
 _REFUSED: Mapping[str, tuple[str, ...]] = {

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cdc_assets.types.addresses import ADDRESSES, address_bytes, address_text
 from cdc_assets.types.conversions.described import Change
 from cdc_assets.types.conversions.documents import float_text, json_text, read_json
 from cdc_assets.types.conversions.moments import moment_of, time_micros, time_text
@@ -73,7 +74,10 @@ def into_text(value: Any, change: Change) -> str:
 def into_binary(value: Any, change: Change) -> bytes:
     """BINARY is padded with zero bytes."""
     new, size = change.new, change.new.precision
-    raw = value if isinstance(value, bytes) else _encoded(text_of(value, change), change)
+    if change.old.type in ADDRESSES:
+        raw = address_bytes(value, change.old.type)
+    else:
+        raw = value if isinstance(value, bytes) else _encoded(text_of(value, change), change)
     if size is not None and len(raw) > size:
         raise ValueError(raw)
     return raw.ljust(size or 1, b"\0") if new.type == "BINARY" else raw
@@ -84,6 +88,13 @@ def _encoded(text: str, change: Change) -> bytes:
     if (change.old.collation or "").startswith(_OWN_BYTES) and not text.isascii():
         raise ValueError(text)
     return text.encode()
+
+
+def into_address(value: Any, change: Change) -> str:
+    """Bytes and texts are read as a UUID or address, which MariaDB prints in one form."""
+    if change.old.type not in (*CHARACTER, *BINARY, *MEMBERS, "INET4"):
+        raise ValueError(value)
+    return address_text(value, change.new.type)
 
 
 def into_json(value: Any, change: Change) -> str:
