@@ -51,6 +51,15 @@ def options(*args: Any, **given: Any) -> TopicOptions:
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("value", [False, True, "FALSE", " True "])
+def test_modes_are_read_in_any_case(form: str, value: Any, tmp_path: Path) -> None:
+    name = "value.converter.replace.null.with.default"
+    config = {**CONFIG, name: value, "decimal.handling.mode": "STRING"}
+    modes = dict(options(tmp_path, FORMS[form](config)).messages.connector)
+    assert (modes[name], modes["decimal.handling.mode"]) == (str(value).strip().lower(), "string")
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_a_configuration_says_topics_and_modes_in_each_of_its_forms(form: str, tmp_path: Path) -> None:
     feed_settings = settings(tmp_path, FORMS[form](CONFIG))
     assert isinstance(feed_settings.source_options, TopicOptions)

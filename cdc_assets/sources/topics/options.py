@@ -291,7 +291,13 @@ def connector_configuration(sink_uri: str, file: Path | None) -> ConnectorConfig
     """Return how a connector writes; raises BadSettings for what no connector has and for what cannot be read."""
     given = {name: value for name, value in (_read(file) | parameters(sink_uri)).items() if value}
     given = {now: given[former] for former, now in _FORMER.items() if former in given} | given
-    members = {name: value for name, value in given.items() if name in _KNOWN or name.startswith(_CHANGED)}
+    members = {
+        name: value.strip().lower()
+        if CONNECTOR_MODES.get(name)
+        else value  # in any case, for Kafka Connect and Debezium
+        for name, value in given.items()
+        if name in _KNOWN or name.startswith(_CHANGED)
+    }
     if other := other_connector(members.get("connector.class", "")):
         raise BadSettings(f"connector.class is {members['connector.class']}: {foreign_reason(other)}.")
     for name, value in members.items():
