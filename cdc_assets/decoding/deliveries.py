@@ -166,8 +166,8 @@ def _share(counts: Counts, other: Counts, commit_ts: Counts) -> tuple[bool, bool
     if not all(map(len, times)):
         return False, False
     ends = [int(stamps.max()) for stamps in times]
-    both = (commit_ts >= max(stamps.min() for stamps in times)) & (commit_ts <= min(ends))
-    lacks = commit_ts[both & (counts < other)], commit_ts[both & (other < counts)]
+    in_both = (commit_ts >= max(stamps.min() for stamps in times)) & (commit_ts <= min(ends))
+    lacks = commit_ts[in_both & (counts < other)], commit_ts[in_both & (other < counts)]
     if not all(map(len, lacks)):
         return False, False
     if ends[0] == ends[1]:

@@ -234,8 +234,8 @@ def _targets(
         if file.name in targets:
             before = _lines_before(file, reader)
             lines = pa.array(sorted(line - before for line in targets[file.name]), pa.int64())
-            here = pc.equal(changes.column(FILE), pa.scalar(position, pa.int32()))
-            mask = pc.or_(mask, pc.and_(here, pc.is_in(changes.column(LINE), lines)))
+            is_of_file = pc.equal(changes.column(FILE), pa.scalar(position, pa.int32()))
+            mask = pc.or_(mask, pc.and_(is_of_file, pc.is_in(changes.column(LINE), lines)))
     return mask
 
 

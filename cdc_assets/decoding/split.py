@@ -361,8 +361,8 @@ def key_ranges(changes: pa.Table, schema: TableSchema) -> tuple[KeyRange, ...]:
         values = changes.column(name) if name in changes.column_names else None
         unit = _unit(values.type) if values is not None and schema.column(name).mask is None else ""
         if values is not None and unit and not values.null_count:
-            both = pc.min_max(values)
-            ranges.append(KeyRange(name, unit, _whole_number(both["min"]), _whole_number(both["max"])))
+            extremes = pc.min_max(values)
+            ranges.append(KeyRange(name, unit, _whole_number(extremes["min"]), _whole_number(extremes["max"])))
     return tuple(ranges)
 
 
@@ -415,8 +415,8 @@ def bounds(changes: pa.Table, schema: TableSchema) -> dict[str, tuple[int, int]]
     for name in schema.key:
         array = changes.column(name)
         if pa.types.is_integer(array.type) and array.null_count == 0 and len(array):
-            both = pc.min_max(array).as_py()
-            ranges[name] = (both["min"], both["max"])
+            extremes = pc.min_max(array).as_py()
+            ranges[name] = (extremes["min"], extremes["max"])
     return ranges
 
 

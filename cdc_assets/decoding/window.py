@@ -368,13 +368,13 @@ _COUNTS = ("rows", "reject_count", "set_aside", "undecided", "run_again", "doubl
 
 def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
     """Add reports up; the first rejects in file order are kept."""
-    every = list(reports)
+    all_reports = list(reports)
     rejects: list[Reject] = []
     notes: dict[tuple[str, str], int] = {}
     files: list[FileStats] = []
     newest: tuple[Tso, str] | None = None
     alike = AlikeKeys()
-    for report in every:
+    for report in all_reports:
         if report.newest is not None and (newest is None or report.newest[0] > newest[0]):
             newest = report.newest
         alike += report.alike
@@ -388,10 +388,10 @@ def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
         files=tuple(files),
         seconds=seconds,
         newest=newest,
-        joints=tuple(joint for report in every for joint in report.joints),
+        joints=tuple(joint for report in all_reports for joint in report.joints),
         alike=alike,
-        settings=frozenset().union(*(report.settings for report in every)),
-        **{name: sum(getattr(report, name) for report in every) for name in _COUNTS},
+        settings=frozenset().union(*(report.settings for report in all_reports)),
+        **{name: sum(getattr(report, name) for report in all_reports) for name in _COUNTS},
     )
 
 
@@ -414,11 +414,11 @@ def _add_files(files: list[FileStats], more: Iterable[FileStats]) -> None:
 
 def _in_both(some: Iterable[KeyRange], more: Iterable[KeyRange]) -> tuple[KeyRange, ...]:
     """Return the ranges of two blocks together, of the columns that have one in both."""
-    others = {(key_range.column, key_range.unit): key_range for key_range in more}
+    other_ranges = {(key_range.column, key_range.unit): key_range for key_range in more}
     return tuple(
         replace(key_range, low=min(key_range.low, other.low), high=max(key_range.high, other.high))
         for key_range in some
-        if (other := others.get((key_range.column, key_range.unit))) is not None
+        if (other := other_ranges.get((key_range.column, key_range.unit))) is not None
     )
 
 

@@ -352,10 +352,10 @@ def _require_columns(records: Records, path: Path, fields: set[str]) -> None:
 def _cells(sides: Sequence[_AvroSide], column: Column, in_key: bool) -> Cells:
     """Return the cells of a column. A row of a schema that has it not was written when the table did not: NULL."""
     name = sanitized(column.name)
-    there = [name in side.records.members(*side.path) for side in sides]
-    strict = in_key or not any(has and side.whole for has, side in zip(there, sides, strict=True))
+    has_column = [name in side.records.members(*side.path) for side in sides]
+    strict = in_key or not any(has and side.whole for has, side in zip(has_column, sides, strict=True))
     arrays, absent = [pa.nulls(0)], [np.zeros(0, bool)]
-    for has, side in zip(there, sides, strict=True):
+    for has, side in zip(has_column, sides, strict=True):
         array = side.records.array(*side.path, name) if has else pa.nulls(len(side.records))
         arrays.append(_typed(array, column))
         absent.append(np.full(len(array), not has and (strict or not side.whole)))
@@ -547,10 +547,10 @@ def as_described(
     described_columns, left = list[Column](), list[str]()
     for column in shown.columns:
         definition = described.get(column.name)
-        same = definition is not None and _may_be(column, definition)
+        is_same = definition is not None and _may_be(column, definition)
         name = column.name if definition is None else definition.name
-        described_columns.append(definition if definition is not None and same else replace(column, name=name))
-        left += [doubt for doubt in doubts if not same and doubt.startswith(f'"{column.name}": ')]
+        described_columns.append(definition if definition is not None and is_same else replace(column, name=name))
+        left += [doubt for doubt in doubts if not is_same and doubt.startswith(f'"{column.name}": ')]
     names = {column.name: own.name for column, own in zip(shown.columns, described_columns, strict=True)}
     key = tuple(names[name] for name in shown.key)
     if set(key) == set(known.key):
@@ -570,8 +570,8 @@ def _may_be(shown: Column, known: Column) -> bool:
     if shown.type == "DECIMAL":
         digits = shown.precision, shown.scale
         return known.type == "DECIMAL" and digits in (_UNKNOWN_DIGITS, (known.precision, known.scale or 0))
-    same = shown.type == known.type and shown.unsigned == known.unsigned
-    return same and (shown.elems == known.elems and (shown.type != "BIT" or shown.precision == known.precision))
+    is_same_type = shown.type == known.type and shown.unsigned == known.unsigned
+    return is_same_type and (shown.elems == known.elems and (shown.type != "BIT" or shown.precision == known.precision))
 
 
 CODEC = MessageCodec(

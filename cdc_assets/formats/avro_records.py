@@ -122,9 +122,9 @@ def _framed(values: pa.BinaryArray) -> _Framing:
         ids = np.zeros(len(numbered), np.int64)
         for byte in range(1, _ID_HEAD):
             ids = ids << 8 | data[starts[numbered] + byte]
-        same, which = (ids[:1], 0) if (ids == ids[0]).all() else np.unique(ids, return_inverse=True)
-        numbers[numbered], records[numbered] = which, starts[numbered] + _ID_HEAD
-        names += map(str, same.tolist())
+        distinct_ids, schema_index = (ids[:1], 0) if (ids == ids[0]).all() else np.unique(ids, return_inverse=True)
+        numbers[numbered], records[numbered] = schema_index, starts[numbered] + _ID_HEAD
+        names += map(str, distinct_ids.tolist())
     for head, mask in ((_GUID_HEAD, first == 1), (_GLUE_HEAD, (first == 3) & (second == 0))):
         messages = np.flatnonzero(mask & (sizes >= head))
         for message in messages.tolist():
@@ -283,8 +283,8 @@ def _reader_of(schema_id: str, registry: Mapping[str, str]) -> Callable[[bytes],
         try:
             record: Any = fastavro.schemaless_reader(source, schema.parsed, None)
         except _TROUBLE as error:
-            what = "its bytes end too early" if isinstance(error, EOFError) else str(error) or type(error).__name__
-            raise ValueError(f"it is not a record of schema {schema_id}: {what[:200]}") from None
+            reason = "its bytes end too early" if isinstance(error, EOFError) else str(error) or type(error).__name__
+            raise ValueError(f"it is not a record of schema {schema_id}: {reason[:200]}") from None
         if source.tell() != len(payload):
             raise ValueError(f"it has {len(payload) - source.tell()} bytes more than a record of schema {schema_id}")
         _refuse_strange(record)

@@ -144,8 +144,8 @@ class Faults:
         """Refuse the row images of a mask; `reason` is a text, or makes one of the number of an image."""
         places = np.flatnonzero(mask) if isinstance(mask, np.ndarray) else pc.indices_nonzero(mask).to_numpy()
         for image in places.tolist():
-            what = reason if isinstance(reason, str) else reason(image)
-            self.add(int(images.lines[image]), what, column, max(int(images.commit_ts[image]), 0) or None)
+            reason_text = reason if isinstance(reason, str) else reason(image)
+            self.add(int(images.lines[image]), reason_text, column, max(int(images.commit_ts[image]), 0) or None)
 
     def mark_sent(
         self, mask: Marks | pa.BooleanArray, images: Images, sent: pa.Array, reason: str, column: str = ""
@@ -160,9 +160,9 @@ class Faults:
         """
         head, _, tail = reason.rpartition("{}")
         for place in np.flatnonzero(records.sound & mask).tolist():
-            what = reason if shown is None else f"{head}{records.shown(place, *shown)[:80]}{tail}"
-            self.add(int(records.messages[place]) + 1, what, column)
-            records.refuse(place, what)
+            reason_text = reason if shown is None else f"{head}{records.shown(place, *shown)[:80]}{tail}"
+            self.add(int(records.messages[place]) + 1, reason_text, column)
+            records.refuse(place, reason_text)
 
     def in_order(self) -> tuple[Reject, ...]:
         """Return them by line, with their bytes."""
@@ -397,13 +397,13 @@ def of_unknown_column(records: Records, name: str, side: Path, after: Path | Non
     cells = records.column(*side, name)
     if known is not None:
         inner = records.kinds(*side, name, "v")  # the Open Protocol has a column's value there
-        none = cells.are_among(CellKind.TEXT, [""]) | (cells.are(CellKind.JSON) & (inner == CellKind.NULL))
-        there: Marks = (cells.kinds > CellKind.NULL) & ~none
-        return there
-    there = cells.kinds != CellKind.ABSENT
-    if after is not None and schema.key and there.any():
-        there &= (records.kinds(*after) <= CellKind.NULL) | (records.kinds(*after, name) != CellKind.ABSENT)
-    return there
+        is_empty = cells.are_among(CellKind.TEXT, [""]) | (cells.are(CellKind.JSON) & (inner == CellKind.NULL))
+        has_value: Marks = (cells.kinds > CellKind.NULL) & ~is_empty
+        return has_value
+    has_value = cells.kinds != CellKind.ABSENT
+    if after is not None and schema.key and has_value.any():
+        has_value &= (records.kinds(*after) <= CellKind.NULL) | (records.kinds(*after, name) != CellKind.ABSENT)
+    return has_value
 
 
 def unknown_column(schema: TableSchema, name: str, place: str = "the table's schema at this commit-ts") -> str:
@@ -480,10 +480,10 @@ def _hidden(cells: Cells, images: Images, options: MessageOptions) -> bool:
     return not (options.delete_only_output_handle_key_columns and bool((images.ops < 0).all()))
 
 
-def _advice(what: str, given: Iterable[str]) -> str:
+def _advice(written_part: str, given: Iterable[str]) -> str:
     """Return what to do about images that lack a column, by the options of the protocol that make it so."""
     options = " or ".join(f"{option} = true" for option in given)
-    return f": if the changefeed writes only {what}, give {options} as it has it" if options else ""
+    return f": if the changefeed writes only {written_part}, give {options} as it has it" if options else ""
 
 
 def _completed(
@@ -586,9 +586,9 @@ def _by_zone(array: pa.Array, column: Column, zones: pa.Array, otherwise: str) -
     moments = pa.nulls(len(array), arrow_type(column))
     bad, notes = np.zeros(len(array), bool), dict[str, Marks]()
     for zone in names:
-        here = pc.equal(zones, zone).fill_null(False)
-        part = values(pc.if_else(here, array, pa.scalar(None, array.type)), column, timezone=zone)
-        moments = pc.if_else(here, part.array, moments)
+        in_zone = pc.equal(zones, zone).fill_null(False)
+        part = values(pc.if_else(in_zone, array, pa.scalar(None, array.type)), column, timezone=zone)
+        moments = pc.if_else(in_zone, part.array, moments)
         bad |= bits(part.bad) if part.bad is not None else False
         for rule, mask in part.notes.items():
             notes[rule] = notes.get(rule, np.zeros(len(array), bool)) | bits(mask)

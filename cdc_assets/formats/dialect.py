@@ -134,14 +134,14 @@ class Dialect:
 # --- where records end ------------------------------------------------------------------------------------------------
 
 
-def complete_bytes(data: bytes, how: Dialect, start: int = 0, end: int | None = None) -> int:
+def complete_bytes(data: bytes, dialect: Dialect, start: int = 0, end: int | None = None) -> int:
     """Return where the whole records between two offsets end; what follows there has no terminator before `end`."""
     end = len(data) if end is None else end
-    odd = _count(data, how.multiline_quote, start, end) & 1 if how.multiline_quote else 0
-    while (offset := data.rfind(how.terminator, start, end)) >= 0:
-        odd ^= data.count(how.multiline_quote, offset, end) & 1 if how.multiline_quote else 0
+    odd = _count(data, dialect.multiline_quote, start, end) & 1 if dialect.multiline_quote else 0
+    while (offset := data.rfind(dialect.terminator, start, end)) >= 0:
+        odd ^= data.count(dialect.multiline_quote, offset, end) & 1 if dialect.multiline_quote else 0
         if not odd:
-            return offset + len(how.terminator)
+            return offset + len(dialect.terminator)
         end = offset
     return start
 
@@ -157,13 +157,13 @@ def count_byte(data: bytes | pa.Buffer, byte: bytes, start: int = 0, end: int | 
     return sum(int(np.count_nonzero(piece == byte[0])) for piece in pieces)
 
 
-def records(data: bytes, how: Dialect, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+def records(data: bytes, dialect: Dialect, start: int = 0, end: int | None = None) -> Iterator[bytes]:
     """Yield the records between two offsets, each without its terminator."""
     end, scan, odd = len(data) if end is None else end, start, 0
-    while (offset := data.find(how.terminator, scan, end)) >= 0:
-        if how.multiline_quote:
-            odd ^= data.count(how.multiline_quote, scan, offset) & 1
-        scan = offset + len(how.terminator)
+    while (offset := data.find(dialect.terminator, scan, end)) >= 0:
+        if dialect.multiline_quote:
+            odd ^= data.count(dialect.multiline_quote, scan, offset) & 1
+        scan = offset + len(dialect.terminator)
         if not odd:
             yield data[start:offset]
             start = scan
@@ -172,32 +172,34 @@ def records(data: bytes, how: Dialect, start: int = 0, end: int | None = None) -
 # --- record by record -------------------------------------------------------------------------------------------------
 
 
-def fields(record: bytes, how: Dialect) -> list[Field]:
+def fields(record: bytes, dialect: Dialect) -> list[Field]:
     """Return the fields of one record without terminator. Raises ValueError that says what is wrong with it."""
-    record_fields, at = _fields(record, how, len(record) + 1)
+    record_fields, at = _fields(record, dialect, len(record) + 1)
     if at <= len(record):
         raise ValueError(f"field {len(record_fields) + 1} goes on behind its closing quote, or has none")
     return record_fields
 
 
-def leading(record: bytes, how: Dialect, count: int) -> tuple[list[bytes | None], int]:
+def leading(record: bytes, dialect: Dialect, count: int) -> tuple[list[bytes | None], int]:
     """Return up to `count` values that have a delimiter after them, and where the rest of the record starts."""
     try:
-        record_fields, at = _fields(record, how, count)
+        record_fields, at = _fields(record, dialect, count)
     except ValueError:
         return [], 0
     values = [value for value, _ in record_fields]
     return (values, at) if at <= len(record) else (values[:-1], len(record))
 
 
-def _fields(record: bytes, how: Dialect, count: int) -> tuple[list[Field], int]:
+def _fields(record: bytes, dialect: Dialect, count: int) -> tuple[list[Field], int]:
     """Return at most `count` fields and where the next one starts; that is behind the end after the last.
 
     A record that ends with a delimiter has an empty field behind it.
     """
     record_fields: list[Field] = []
     at = 0
-    while at <= len(record) and len(record_fields) <= count and (match := how.one_field.match(record, at)) is not None:
+    while (
+        at <= len(record) and len(record_fields) <= count and (match := dialect.one_field.match(record, at)) is not None
+    ):
         if len(record_fields) == count:
             break
         named = match.groupdict()
@@ -208,9 +210,9 @@ def _fields(record: bytes, how: Dialect, count: int) -> tuple[list[Field], int]:
         elif written is None:
             record_fields.append((named["bare"], False))
         else:
-            text = how.unescaped(written) if how.escapes else written.replace(how.quote * 2, how.quote)
+            text = dialect.unescaped(written) if dialect.escapes else written.replace(dialect.quote * 2, dialect.quote)
             record_fields.append((text, quoted is not None))
-        at = match.end() + len(how.delimiter)
+        at = match.end() + len(dialect.delimiter)
     return record_fields, at
 
 
@@ -240,26 +242,31 @@ class Plain(NamedTuple):
     doubled: bool
 
 
-def plainly(data: bytes | memoryview, how: Dialect) -> Plain | None:
+def plainly(data: bytes | memoryview, dialect: Dialect) -> Plain | None:
     """Return bytes that pyarrow cuts as their writer meant them, or None where no rewriting is exact.
 
     A backslash that escapes nothing is left in them, as is that of a NULL marker.
     """
-    structure = set(how.delimiter + how.terminator + how.quote + b"\r\n")
-    if set(how.null) & structure or set(how.delimiter) & set(how.terminator):
+    structure = set(dialect.delimiter + dialect.terminator + dialect.quote + b"\r\n")
+    if set(dialect.null) & structure or set(dialect.delimiter) & set(dialect.terminator):
         return None
-    if how.escapes and (b"\\" in how.delimiter + how.terminator or how.null.endswith(b"\\")):
+    if dialect.escapes and (b"\\" in dialect.delimiter + dialect.terminator or dialect.null.endswith(b"\\")):
         return None
-    if how.escapes and not how.quote and overlaps_itself(how.delimiter):
+    if dialect.escapes and not dialect.quote and overlaps_itself(dialect.delimiter):
         return None
-    ended = how.terminator in (b"\n", b"\r\n")
-    swaps = dict(how.escapes) if ended else {**how.escapes, b"\n": b"\n", b"\r": b"\r"}
-    long = [part for part in (how.delimiter, how.quote) if len(part) > 1]
+    ended = dialect.terminator in (b"\n", b"\r\n")
+    swaps = dict(dialect.escapes) if ended else {**dialect.escapes, b"\n": b"\n", b"\r": b"\r"}
+    long = [part for part in (dialect.delimiter, dialect.quote) if len(part) > 1]
     if not (swaps or long):
         return Plain(
-            pa.py_buffer(data), how.delimiter.decode(), how.quote.decode() or False, how.null.decode(), (), True
+            pa.py_buffer(data),
+            dialect.delimiter.decode(),
+            dialect.quote.decode() or False,
+            dialect.null.decode(),
+            (),
+            True,
         )
-    body, null = bytes(data), how.null
+    body, null = bytes(data), dialect.null
     behind = _behind_backslashes(body)
     present = {part: meant for part, meant in swaps.items() if (part[1] in behind if len(part) > 1 else part in body)}
     wanted = bool(present) + (not ended) + len(long)
@@ -269,23 +276,23 @@ def plainly(data: bytes | memoryview, how: Dialect) -> Plain | None:
     if len(stand_ins) < wanted:
         return None
     mark = stand_ins.pop(0) if present else b""
-    ending = how.terminator if ended else stand_ins.pop(0)
-    body = body.replace(how.terminator, ending) if not ended else body
+    ending = dialect.terminator if ended else stand_ins.pop(0)
+    body = body.replace(dialect.terminator, ending) if not ended else body
     coded = []
     for (written, meant), letter in zip(present.items(), (c for c in _CODES if c not in taken), strict=False):
         code = mark + bytes([letter])
         body, null = body.replace(written, code), null.replace(written, code)
         coded.append((code, meant))
-    undo = [] if ended else [(b"\n", how.terminator)]
+    undo = [] if ended else [(b"\n", dialect.terminator)]
     undo += sorted(coded, key=lambda pair: mark in pair[1])  # what means the mark itself comes last
-    parts = {part: part for part in (how.delimiter, how.quote)}
+    parts = {part: part for part in (dialect.delimiter, dialect.quote)}
     for part, stand_in in zip(long, stand_ins, strict=True):
         body = body.replace(part, stand_in)
         undo.insert(0, (stand_in, part))
         parts[part] = stand_in
     body = body if ended else body.replace(ending, b"\n")
-    delimiter, quote = parts[how.delimiter].decode(), parts[how.quote].decode() or False
-    return Plain(pa.py_buffer(body), delimiter, quote, null.decode(), undo, not how.escapes)
+    delimiter, quote = parts[dialect.delimiter].decode(), parts[dialect.quote].decode() or False
+    return Plain(pa.py_buffer(body), delimiter, quote, null.decode(), undo, not dialect.escapes)
 
 
 def _behind_backslashes(body: bytes) -> frozenset[int]:

@@ -238,13 +238,13 @@ class SameShape(Records):
         """Return the cells at a path in an object whose members stand in any order: mostly what the first one has."""
         starts, ends, _ = self.values[self.shape.paths.index((path[0], _INSIDE))]
         value, objects = self.shape.at(*path), pieces(self.data, starts, ends)
-        same = pa.repeat(False, len(self))
+        is_equal = pa.repeat(False, len(self))
         if len(path) == 2 and type(value) is str:  # no text of JSON has its own quotes in it
-            same = pc.match_substring(
+            is_equal = pc.match_substring(
                 objects, f"{json.dumps(path[1])}:{json.dumps(value, ensure_ascii=False)}".encode()
             )
         cells = [value] * len(self)
-        for place in np.flatnonzero(~bits(same)).tolist():
+        for place in np.flatnonzero(~bits(is_equal)).tolist():
             try:
                 cells[place] = _parsed(b"{%s}" % objects[place].as_py())
             except ValueError as error:
@@ -339,9 +339,9 @@ def _by_prefix(values: pa.BinaryArray, fixed: str) -> Iterator[tuple[bytes, Plac
 
     all_ = np.arange(len(values))
     left = all_[begin(all_, beginning)]
-    others = np.setdiff1d(all_, left, assume_unique=True)
-    if len(others):
-        yield b"", others, pieces(data, starts[others], ends[others])
+    other_places = np.setdiff1d(all_, left, assume_unique=True)
+    if len(other_places):
+        yield b"", other_places, pieces(data, starts[other_places], ends[other_places])
     for _ in range(_MOST_SHAPES):
         if len(left) < _FEW:
             return

@@ -98,10 +98,10 @@ class Frame:
     @property
     def mine(self) -> Lines:
         """The positions of the messages that may have rows of (since, until], which emptied ones have not."""
-        there = pc.or_(self.messages.column("key").is_valid(), self.messages.column("value").is_valid())
+        has_content = pc.or_(self.messages.column("key").is_valid(), self.messages.column("value").is_valid())
         low = self.messages.column("position").fill_null(0).to_numpy()
         high = self.messages.column("last_position").fill_null(np.iinfo(np.int64).max).to_numpy()
-        return np.flatnonzero((high > self.since) & (low <= self.until) & there.to_numpy(zero_copy_only=False))
+        return np.flatnonzero((high > self.since) & (low <= self.until) & has_content.to_numpy(zero_copy_only=False))
 
     def lines(self, chosen: Lines) -> Lines:
         """Return the numbers that the row events of some messages have among those of all, from 1."""

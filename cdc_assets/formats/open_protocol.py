@@ -195,12 +195,12 @@ def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatc
         alone[event] = not _is_delete(events.values[event].as_py(), options)
     rows = fit & (heads.kinds == _ROW) & ~alone
     lines = classified(_bad(message, reason) for message, reason in bad.items())
-    others = classified(_others(events, heads, np.flatnonzero(fit & ~rows), options))
+    other_messages = classified(_others(events, heads, np.flatnonzero(fit & ~rows), options))
     schemas_, tables, claims = (column.filter(pa.array(rows)) for column in (heads.schemas, heads.tables, heads.claims))
     row_lines = classified_rows(
         events.owners[rows], events.ordinals[rows], schemas_, tables, heads.commit_ts[rows], claims
     )
-    return in_order([lines, others, row_lines])
+    return in_order([lines, other_messages, row_lines])
 
 
 def _is_delete(value: bytes | None, options: MessageOptions) -> bool:
@@ -330,11 +330,11 @@ def _read_rows(
         u, p, d = (records.kinds(side) > CellKind.NULL for side in ("u", "p", "d"))
         records.require(u & ~d | d & ~u & ~p, "it has neither u, nor u and p, nor d alone")
         nameless = _nameless(records, schema, faults)
-        for side, there in (("u", u), ("p", p), ("d", d)):
-            records.require(~there | records.are_objects(side), f"its {side} is no row")
+        for side, has_side in (("u", u), ("p", p), ("d", d)):
+            records.require(~has_side | records.are_objects(side), f"its {side} is no row")
         unread = nameless | _unread(records, schema, p & ~nameless)
-        for side, there in (("u", u), ("p", p & ~unread), ("d", d)):
-            for name, mask, reason, path in _misfits(records, side, schema, there):
+        for side, has_side in (("u", u), ("p", p & ~unread), ("d", d)):
+            for name, mask, reason, path in _misfits(records, side, schema, has_side):
                 faults.refuse(records, mask, name, reason, path or None)
         for row_mask, before in ((u & ~unread, "p"), (d, "d")):
             rows = records.among(records.sound & row_mask)
@@ -382,8 +382,8 @@ def _unread(records: Records, schema: TableSchema, updates: Marks) -> Marks:
         unread_rows |= updates & is_old & is_new & (old != new)
     for name in schema.key if unread_rows.any() else ():
         before, after = (records.column(side, name, "v") for side in ("p", "u"))
-        same = (before.kinds == after.kinds) & before.given & bits(pc.equal(before.texts, after.texts))
-        unread_rows &= same | (records.kinds("p", name) == CellKind.ABSENT)
+        is_same_value = (before.kinds == after.kinds) & before.given & bits(pc.equal(before.texts, after.texts))
+        unread_rows &= is_same_value | (records.kinds("p", name) == CellKind.ABSENT)
     return unread_rows
 
 
@@ -396,26 +396,26 @@ def _misfits(
     """
     columns = {column.name: column for column in schema.stored}
     for name in records.members(side):
-        there, column = some & (records.kinds(side, name) != CellKind.ABSENT), columns.get(name)
+        has_column, column = some & (records.kinds(side, name) != CellKind.ABSENT), columns.get(name)
         if column is None:
             unknown = of_unknown_column(records, name, (side,), ("u",) if side == "p" else None, schema)
             yield name, some & unknown, unknown_column(schema, name), ()
             continue
         (codes, typed), (_, flagged) = (records.whole_numbers(side, name, part) for part in ("t", "f"))
         typed &= flagged | (records.kinds(side, name, "f") == CellKind.ABSENT)
-        yield name, there & ~typed, f'column "{name}" is {{}}, which is not a value with its type', (side, name)
+        yield name, has_column & ~typed, f'column "{name}" is {{}}, which is not a value with its type', (side, name)
         flags, whole = records.whole_numbers(side, name, "f")
-        raw = there & whole & (flags >= _RAW)
+        raw = has_column & whole & (flags >= _RAW)
         yield name, raw, f'column "{name}" has the flags {{}}, {_OF_MYSQL}', (side, name, "f")
-        for code in _distinct(codes[there & typed]):
+        for code in _distinct(codes[has_column & typed]):
             if not fits(code, column):
                 sent = type_name(code, 0) or f"type {code}"
                 reason = f"it is sent as {sent}, but the table's schema at this commit-ts has {column.type}"
-                yield name, there & (codes == code), reason, ()
+                yield name, has_column & (codes == code), reason, ()
         kinds = records.kinds(side, name, "v")
         sound = (kinds <= CellKind.NULL) | (kinds == (CellKind.NUMBER if column.type in _NUMBERS else CellKind.TEXT))
-        what = f'column "{name}" has the value {{}}, which is not of its type'
-        yield name, there & ~sound, what, (side, name, "v")
+        problem = f'column "{name}" has the value {{}}, which is not of its type'
+        yield name, has_column & ~sound, problem, (side, name, "v")
 
 
 def _distinct(codes: Codes) -> list[int]:

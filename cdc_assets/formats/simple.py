@@ -92,19 +92,21 @@ def _lines(records: Records, options: MessageOptions) -> Iterator[pa.RecordBatch
     records.require(stamped, "its commitTs is not a TSO")
     rows = bits(pc.is_in(kinds.texts, pa.array(_KINDS)))
     yield from _lines_of_rows(records.among(rows), options)
-    others = records.among(~rows)
-    others.require(~others.column("sql").given | (others.kinds("sql") == CellKind.TEXT), "its sql is not a text")
-    held = [others.column(name) for name in ("type", "sql", "tableSchema", "preTableSchema")]
+    other_lines = records.among(~rows)
+    other_lines.require(
+        ~other_lines.column("sql").given | (other_lines.kinds("sql") == CellKind.TEXT), "its sql is not a text"
+    )
+    held = [other_lines.column(name) for name in ("type", "sql", "tableSchema", "preTableSchema")]
     lines = list[Classification]()
-    for place in np.flatnonzero(others.sound).tolist():
-        message = int(others.messages[place])
+    for place in np.flatnonzero(other_lines.sound).tolist():
+        message = int(other_lines.messages[place])
         try:
             texts = [column.texts[place].as_py() for column in held]
             lines.append(_other(message, int(commit_ts[~rows][place]), *texts))
         except _TROUBLE as error:
-            others.refuse(place, explained(error))
+            other_lines.refuse(place, explained(error))
     yield classified(lines)
-    yield refused_lines(others, _NO_MESSAGE)
+    yield refused_lines(other_lines, _NO_MESSAGE)
 
 
 def _lines_of_rows(records: Records, options: MessageOptions) -> Iterator[pa.RecordBatch]:
@@ -220,8 +222,8 @@ def _require_rows(records: Records, table: TableId) -> npt.NDArray[np.int64]:
     for kind, (has_data, has_old) in _SIDES.items():
         fit |= bits(pc.equal(kinds.texts, kind)) & (data == has_data) & (old == has_old)
     records.require(fit, lambda place: f"its type is {kinds.shown(place)}, and data and old do not fit that")
-    for side, there in (("data", data), ("old", old)):
-        records.require(~there | records.are_objects(side), f"its {side} is no row")
+    for side, has_side in (("data", data), ("old", old)):
+        records.require(~has_side | records.are_objects(side), f"its {side} is no row")
     commit_ts, stamped = records.tsos("commitTs")
     records.require(stamped, lambda place: f"its commitTs {records.shown(place, 'commitTs')} is not a TSO")
     records.require(~bits(pc.equal(records.column("checksum", "corrupted").texts, "true")), CORRUPTED)

@@ -360,8 +360,8 @@ def _changes(records: Records, keys: pa.BinaryArray, schema: TableSchema, upsert
 
 
 def _own_changes(records: Records, schema: TableSchema, upsert: Op) -> Iterator[_Changes]:
-    kind, *others = (name for name in CHANGES if name in records.members())
-    records.require(not others, f"it has {kind} and {' and '.join(others)}, of which a change has one")
+    kind, *other_names = (name for name in CHANGES if name in records.members())
+    records.require(not other_names, f"it has {kind} and {' and '.join(other_names)}, of which a change has one")
     expected = ", ".join(schema.key)
     records.require(
         records.lengths("key") == len(schema.key),
@@ -415,11 +415,11 @@ def _by_key(
     records: Records, keys: pa.BinaryArray, schema: TableSchema
 ) -> Iterator[tuple[Records, Mapping[str, RecordColumn]]]:
     """Yield records with the columns in the keys of their messages."""
-    none = bits(keys.is_null())
-    if none.any() or not len(none):
-        yield records.among(none), {}
-    numbers = np.flatnonzero(~none)
-    for group in json_records(keys.filter(pa.array(~none))) if len(numbers) else ():
+    is_missing = bits(keys.is_null())
+    if is_missing.any() or not len(is_missing):
+        yield records.among(is_missing), {}
+    numbers = np.flatnonzero(~is_missing)
+    for group in json_records(keys.filter(pa.array(~is_missing))) if len(numbers) else ():
         chosen = np.zeros(len(records), bool)
         chosen[numbers[group.messages]] = True
         named = _named_key(group, schema)

@@ -49,9 +49,9 @@ def normal_form(array: pa.StringArray, collation: str) -> pa.Array:
     ascii_only = pc.fill_null(pc.string_is_ascii(trimmed), True)
     if not pc.all(ascii_only).as_py():
         mapping = table()
-        others = pc.invert(ascii_only)
-        mapped = [text.translate(mapping) for text in trimmed.filter(others).to_pylist()]
-        trimmed = pc.replace_with_mask(trimmed, others, pa.array(mapped, trimmed.type))
+        not_ascii = pc.invert(ascii_only)
+        mapped = [text.translate(mapping) for text in trimmed.filter(not_ascii).to_pylist()]
+        trimmed = pc.replace_with_mask(trimmed, not_ascii, pa.array(mapped, trimmed.type))
     # the other tables leave upper-case ASCII as it is
     return pc.ascii_upper(trimmed)
 

@@ -47,8 +47,8 @@ def _bits(column: Column) -> pa.DataType:
     return pa.int64() if width <= 63 else pa.decimal128(20, 0) if width == 64 else pa.binary()
 
 
-def _read_bits(texts: pa.Array, how: TextSettings) -> Values:
-    return (read.parse_binary if pa.types.is_binary(how.lake) else read.parse_number)(texts, how)
+def _read_bits(texts: pa.Array, settings: TextSettings) -> Values:
+    return (read.parse_binary if pa.types.is_binary(settings.lake) else read.parse_number)(texts, settings)
 
 
 def _time_point(kind: pa.DataType, kept: str = "") -> TypeRule:

@@ -46,8 +46,8 @@ def column_fidelity(
             notes[column.name] = f"{notes.get(column.name, '')} taken from rows, {text};".strip()
     for name, at in (rewritten or {}).items():
         notes[name] = f"{notes.get(name, '')} {_REWRITTEN.format(at)};".strip()
-    for name, how in (unsent or {}).items():
-        notes[name] = f"{notes.get(name, '')} {UNSENT.format(how)};".strip()
+    for name, effect in (unsent or {}).items():
+        notes[name] = f"{notes.get(name, '')} {UNSENT.format(effect)};".strip()
     return tuple(
         dataclasses.replace(
             row,
@@ -136,7 +136,7 @@ def _carried(
     notes: dict[str, _T] = {}
     for at, changes in ddl:
         renamed = {change.old: change.new for change in changes if isinstance(change, RenameColumn)}
-        notes = {renamed.get(name, name): what for name, what in notes.items()}
+        notes = {renamed.get(name, name): note_text for name, note_text in notes.items()}
         for change in changes:
             match change:
                 case DropColumn(name):

@@ -93,8 +93,8 @@ def widens(old: Column, new: Column) -> bool:
     before, after = arrow_type(old), arrow_type(new)
     if before == after or (before, after) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64())):
         return True
-    both = pa.types.is_decimal(before) and pa.types.is_decimal(after)
-    return both and bool(before.scale == after.scale and before.precision <= after.precision)
+    both_decimal = pa.types.is_decimal(before) and pa.types.is_decimal(after)
+    return both_decimal and bool(before.scale == after.scale and before.precision <= after.precision)
 
 
 def misfit(text: str, column: Column) -> str:
@@ -133,13 +133,13 @@ def values(texts: pa.Array, column: Column, *, timezone: str = "UTC", binary: Bi
     `timezone` is the zone of the TiCDC server, in which it prints TIMESTAMP. Values that do not fit are null and
     marked, nothing is raised for them. Raises BadSettings for a zone that the zone database does not have.
     """
-    rule, how = _rule(column), _reading(column, timezone, binary)
+    rule, settings = _rule(column), _reading(column, timezone, binary)
     if pa.types.is_large_string(texts.type) or pa.types.is_string_view(texts.type) or pa.types.is_null(texts.type):
         texts = texts.cast(pa.string())
     elif pa.types.is_large_binary(texts.type):
         texts = texts.cast(pa.binary())
-    parsed = rule.parse(texts, how)
-    done = rule.finish(parsed.array, how)
+    parsed = rule.parse(texts, settings)
+    done = rule.finish(parsed.array, settings)
     return Values(done.array, either(parsed.bad, done.bad), {**parsed.notes, **done.notes})
 
 
@@ -211,8 +211,8 @@ def _decimal(column: Column) -> pa.DataType:
     return pa.decimal128(_precision(column), column.scale or 0) if _precision(column) <= 38 else pa.string()
 
 
-def _parse_decimal(texts: pa.Array, how: TextSettings) -> Values:
-    return (read.parse_number if how.precision <= 38 else read.parse_wide_decimal)(texts, how)
+def _parse_decimal(texts: pa.Array, settings: TextSettings) -> Values:
+    return (read.parse_number if settings.precision <= 38 else read.parse_wide_decimal)(texts, settings)
 
 
 def _bit(column: Column) -> pa.DataType:

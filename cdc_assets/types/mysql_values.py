@@ -113,10 +113,12 @@ def _misfits(texts: pa.Array, parse: Callable[[pa.Array], pa.Array]) -> pa.Boole
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def parse_number(texts: pa.Array, how: TextSettings) -> Values:
+def parse_number(texts: pa.Array, settings: TextSettings) -> Values:
     """Read integers, decimals of up to 38 digits and floats; a lost digit or a value out of range is bad."""
-    small = _too_small(texts) if pa.types.is_decimal(how.wire) else None
-    numbers = _fitting(texts if small is None else _without(texts, small), lambda some: _as_utf8(some).cast(how.wire))
+    small = _too_small(texts) if pa.types.is_decimal(settings.wire) else None
+    numbers = _fitting(
+        texts if small is None else _without(texts, small), lambda some: _as_utf8(some).cast(settings.wire)
+    )
     return numbers if small is None else numbers._replace(bad=either(numbers.bad, small))
 
 
@@ -134,9 +136,9 @@ _MOST_REPEATS = 1000
 """Most repetitions of a part of a regular expression in Arrow's syntax."""
 
 
-def parse_wide_decimal(texts: pa.Array, how: TextSettings) -> Values:
+def parse_wide_decimal(texts: pa.Array, settings: TextSettings) -> Values:
     """Keep decimals of more than 38 digits as MySQL prints them: all digits of the scale, no zeros in front."""
-    whole, scale = how.precision - how.scale, how.scale
+    whole, scale = settings.precision - settings.scale, settings.scale
     tail = rf"\.\d{{{scale}}}" if scale else ""
     form = rf"^(?:0|-?[1-9]\d{{0,{min(max(whole, 1) - 1, _MOST_REPEATS)}}}){tail}$"
     return _formed(texts, form, lambda text: _canonical_decimal(text, whole, scale))
@@ -161,23 +163,23 @@ def _canonical_decimal(text: str, whole: int, scale: int) -> str | None:
     return f"-{body}" if sign and unscaled else body
 
 
-def finish_nothing(array: pa.Array, how: TextSettings) -> Values:
+def finish_nothing(array: pa.Array, settings: TextSettings) -> Values:
     """The wire type is the lake type."""
     return Values(array)
 
 
-def finish_float(array: pa.Array, how: TextSettings) -> Values:
+def finish_float(array: pa.Array, settings: TextSettings) -> Values:
     """Refuse what is not finite: TiDB stores no NaN or infinity, and a text beyond the range reads as infinity."""
     bad = _some(_true(pc.invert(pc.is_finite(array))))
     return Values(array) if bad is None else Values(_without(array, bad), bad)
 
 
-def finish_bit(array: pa.Array, how: TextSettings) -> Values:
+def finish_bit(array: pa.Array, settings: TextSettings) -> Values:
     """Turn the number (uint64) of BIT(n) into the lake's type; a number of more than n bits is bad."""
-    limit = pa.scalar((1 << how.precision) - 1, pa.uint64())
+    limit = pa.scalar((1 << settings.precision) - 1, pa.uint64())
     bad = _some(_true(pc.greater(array, limit)))
     array = array if bad is None else _without(array, bad)
-    return Values(array.cast(how.lake), bad)
+    return Values(array.cast(settings.lake), bad)
 
 
 def bit_numbers(array: pa.Array) -> Values:
@@ -191,8 +193,8 @@ def bit_numbers(array: pa.Array) -> Values:
     numbers = np.zeros(len(array), np.uint64)
     for place in range(8):
         at = ends - 1 - place
-        there = at >= starts
-        numbers[there] |= data[at[there]].astype(np.uint64) << np.uint64(8 * place)
+        is_set = at >= starts
+        numbers[is_set] |= data[at[is_set]].astype(np.uint64) << np.uint64(8 * place)
     missing = pc.or_(pc.is_null(array), bad)
     return Values(pc.if_else(missing, pa.scalar(None, pa.uint64()), pa.array(numbers)), bad if bad.true_count else None)
 
@@ -200,7 +202,7 @@ def bit_numbers(array: pa.Array) -> Values:
 # --- text and bytes ---------------------------------------------------------------------------------------------------
 
 
-def parse_text(texts: pa.Array, how: TextSettings) -> Values:
+def parse_text(texts: pa.Array, settings: TextSettings) -> Values:
     """Keep texts; bytes that are not UTF-8 become U+FFFD, because a lake's strings must be valid."""
     try:
         return Values(_as_utf8(texts))
@@ -211,16 +213,20 @@ def parse_text(texts: pa.Array, how: TextSettings) -> Values:
     return Values(pc.replace_with_mask(sound, torn, pa.array(replaced, pa.string())), None, {BAD_UTF8: torn})
 
 
-def parse_time(texts: pa.Array, how: TextSettings) -> Values:
+def parse_time(texts: pa.Array, settings: TextSettings) -> Values:
     """Keep TIME as MySQL prints it, with exactly the declared fraction digits."""
     clock = r"-?(?:\d\d|[1-7]\d\d|8[0-2]\d|83[0-8]):[0-5]\d:[0-5]\d"
-    fraction = rf"\.\d{{{how.scale}}}" if how.scale else ""
+    fraction = rf"\.\d{{{settings.scale}}}" if settings.scale else ""
 
     def rewrite(text: str) -> str | None:
         match = re.fullmatch(rf"({clock})(?:\.(\d{{1,6}}))?", text, re.ASCII)
-        if match is None or (match[2] or "")[how.scale :].strip("0"):
+        if match is None or (match[2] or "")[settings.scale :].strip("0"):
             return None
-        return f"{match[1]}.{(match[2] or '')[: how.scale].ljust(how.scale, '0')}" if how.scale else match[1]
+        return (
+            f"{match[1]}.{(match[2] or '')[: settings.scale].ljust(settings.scale, '0')}"
+            if settings.scale
+            else match[1]
+        )
 
     return _formed(texts, f"^{clock}{fraction}$", rewrite)
 
@@ -236,16 +242,16 @@ def _formed(texts: pa.Array, form: str, rewrite: Callable[[str], str | None]) ->
     return Values(array, _some(either(written.bad, pc.and_(odd, pc.is_null(array)))))
 
 
-def parse_binary(texts: pa.Array, how: TextSettings) -> Values:
+def parse_binary(texts: pa.Array, settings: TextSettings) -> Values:
     """Read bytes from their text form."""
-    if how.binary == "raw":
+    if settings.binary == "raw":
         return Values(texts.cast(pa.binary()))
-    if how.binary == "latin-1":
+    if settings.binary == "latin-1":
         return _fitting(texts, _from_latin_1)
     import polars as pl  # loads in 100 ms, and most tables have no binary column
 
     written = _fitting(texts, _as_utf8)
-    decoded = pl.Series("", written.array, dtype=pl.String).str.decode(how.binary, strict=False)
+    decoded = pl.Series("", written.array, dtype=pl.String).str.decode(settings.binary, strict=False)
     array = decoded.to_arrow().cast(pa.binary())
     return Values(array, _some(either(written.bad, pc.and_(pc.is_null(array), pc.is_valid(texts)))))
 
@@ -265,7 +271,7 @@ def _from_latin_1(texts: pa.Array) -> pa.Array:
     return _without(whole, pc.is_null(texts)) if texts.null_count else whole
 
 
-def parse_vector(texts: pa.Array, how: TextSettings) -> Values:
+def parse_vector(texts: pa.Array, settings: TextSettings) -> Values:
     """Read `[1,2,3]` into lists of float32."""
     return _fitting(texts, _vectors)
 
@@ -292,17 +298,17 @@ _ZERO = rf"^\d{{4}}-(?:00-(?:[0-2]\d|3[01])|(?:0\d|1[0-2])-00){_CLOCK}$"
 _DATED = rf"^\d{{4}}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01]){_CLOCK}$"
 
 
-def parse_time_point(texts: pa.Array, how: TextSettings) -> Values:
+def parse_time_point(texts: pa.Array, settings: TextSettings) -> Values:
     """Read DATE, DATETIME and TIMESTAMP, years 0000 to 9999; dates that no calendar has become null with a note."""
     try:
-        return Values(_as_utf8(texts).cast(how.wire))
+        return Values(_as_utf8(texts).cast(settings.wire))
     except pa.ArrowInvalid:
         written = _fitting(texts, _as_utf8)
     zero = _like(written.array, pc.match_substring(written.array, "-00"), _ZERO)
-    rest = _fitting(_without(written.array, zero), lambda some: some.cast(how.wire))
+    rest = _fitting(_without(written.array, zero), lambda some: some.cast(settings.wire))
     bad, notes = rest.bad, {ZERO_DATE: zero}
     if bad is not None:
-        form = _DATED.replace(_CLOCK, "") if pa.types.is_date(how.wire) else _DATED
+        form = _DATED.replace(_CLOCK, "") if pa.types.is_date(settings.wire) else _DATED
         notes[NO_SUCH_DATE] = _like(written.array, bad, form)
         bad = pc.and_not(bad, notes[NO_SUCH_DATE])
     kept = {rule: mask for rule, mask in notes.items() if mask.true_count}
@@ -316,12 +322,12 @@ def _like(texts: pa.StringArray, among: pa.BooleanArray, form: str) -> pa.Boolea
     return pc.replace_with_mask(among, among, matches)
 
 
-def finish_instant(array: pa.Array, how: TextSettings) -> Values:
+def finish_instant(array: pa.Array, settings: TextSettings) -> Values:
     """Turn local time of the TiCDC server's zone into UTC: the earlier instant of two, the end of a skipped hour.
 
     Raises BadSettings for a zone that the zone database does not have.
     """
-    zone, utc = how.timezone, pa.timestamp("us", "UTC")
+    zone, utc = settings.timezone, pa.timestamp("us", "UTC")
     if zone == "UTC":
         return Values(array.cast(utc))
     try:

@@ -84,8 +84,8 @@ def _decimal(column: Column) -> pa.DataType:
     return pa.decimal128(_digits(column), column.scale or 0) if _digits(column) <= 38 else pa.string()
 
 
-def _read_decimal(texts: pa.Array, how: TextSettings) -> Values:
-    return (read.parse_wide_decimal if pa.types.is_string(how.lake) else read.parse_number)(texts, how)
+def _read_decimal(texts: pa.Array, settings: TextSettings) -> Values:
+    return (read.parse_wide_decimal if pa.types.is_string(settings.lake) else read.parse_number)(texts, settings)
 
 
 def _kept_decimal(column: Column) -> Fidelity:
@@ -104,7 +104,7 @@ def utc_rule(fidelity: Callable[[Column], Fidelity]) -> TypeRule:
     )
 
 
-def _in_utc(array: pa.Array, how: TextSettings) -> Values:
+def _in_utc(array: pa.Array, settings: TextSettings) -> Values:
     return Values(array.cast(pa.timestamp("us", "UTC")))
 
 

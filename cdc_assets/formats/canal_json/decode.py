@@ -277,8 +277,10 @@ def _require_whole(records: Records, deletes_are_cut: bool) -> None:
     enough = {"onlyHandleKey": records.column("type").equal("DELETE")} if deletes_are_cut else {}
     for name, none in (("onlyHandleKey", "false"), ("claimCheckLocation", "")):
         column = records.column("_tidb", name)
-        here = ~column.given | bits(pc.equal(column.texts, none)) | enough.get(name, False)
-        records.require(here, f'its member "{name}" says that the row is not whole: TiCDC writes that in messages only')
+        is_whole = ~column.given | bits(pc.equal(column.texts, none)) | enough.get(name, False)
+        records.require(
+            is_whole, f'its member "{name}" says that the row is not whole: TiCDC writes that in messages only'
+        )
 
 
 def _require_columns(
@@ -292,10 +294,10 @@ def _require_columns(
             _require(records, kinds <= CellKind.TEXT, (side, 0, name), "a string")
             continue
         after = ("data", 0) if side == "old" else None
-        there = records.sound & of_unknown_column(records, name, (side, 0), after, schema)
+        is_hidden = records.sound & of_unknown_column(records, name, (side, 0), after, schema)
         where = ("the schema file of this version",) if places == "files" else ()
-        faults.refuse(records, there, name, unknown_column(schema, name, *where))
-        strange |= {name} if there.any() else set()
+        faults.refuse(records, is_hidden, name, unknown_column(schema, name, *where))
+        strange |= {name} if is_hidden.any() else set()
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -66,8 +66,10 @@ def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatc
     left = np.delete(np.arange(len(values)), ends.places)
     if not len(left):
         return row_lines
-    others = json_records(values.take(pa.array(left)), unordered=TYPES)
-    return in_order([row_lines, *(lines for records in others for lines in _lines(records, values, left, options))])
+    other_records = json_records(values.take(pa.array(left)), unordered=TYPES)
+    return in_order(
+        [row_lines, *(lines for records in other_records for lines in _lines(records, values, left, options))]
+    )
 
 
 def _lines_of_rows(

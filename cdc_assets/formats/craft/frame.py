@@ -192,9 +192,9 @@ class _Messages:
     def require_each(self, holds: Marks, owners: Places, reason: str) -> None:
         """Refuse the `owners` (numbers of messages, several values each) of values for which it does not hold."""
         if not holds.all():
-            every = np.ones(len(self.sound), bool)
-            every[owners[~holds]] = False
-            self.require(every, reason)
+            is_sound = np.ones(len(self.sound), bool)
+            is_sound[owners[~holds]] = False
+            self.require(is_sound, reason)
 
 
 def read_frames(values: pa.Array) -> Frames:
@@ -365,8 +365,8 @@ def _texts(at: _Messages, terms: pa.BinaryArray, owners: Places) -> pa.StringArr
         return terms.cast(pa.string())
     except pa.ArrowInvalid:
         texts = [term.decode("utf-8", "replace") for term in terms.to_pylist()]
-    same = pc.equal(terms, pa.array(texts, pa.string()).cast(pa.binary()))
-    at.require_each(same.to_numpy(zero_copy_only=False), owners, "its dictionary holds a name that is not UTF-8")
+    is_term = pc.equal(terms, pa.array(texts, pa.string()).cast(pa.binary()))
+    at.require_each(is_term.to_numpy(zero_copy_only=False), owners, "its dictionary holds a name that is not UTF-8")
     return pa.array(texts, pa.string())
 
 

@@ -200,8 +200,8 @@ def _refuse_strangers(
         )
     twice = np.zeros(len(images), bool)
     order = np.lexsort((number, groups.group))
-    same = (np.diff(number[order]) == 0) & (np.diff(groups.group[order]) == 0)
-    twice[groups.group[order][1:][same]] = True
+    is_same_column = (np.diff(number[order]) == 0) & (np.diff(groups.group[order]) == 0)
+    twice[groups.group[order][1:][is_same_column]] = True
     faults.mark(twice, images, lambda _: "it has a column twice")
 
 
@@ -330,23 +330,23 @@ def _merged(typed_cells: list[tuple[Marks | None, Cells]]) -> Cells:
 
 def _values_of_type(frames: Frames, code: int, unsigned: bool, start: Places, length: Places, column: Column) -> Cells:
     """Read values of one type; `length` is -1 where there is none."""
-    here = length >= 0
+    has_value = length >= 0
     if not fits(code, column):
         name = type_name(code, 0) or f"type {code}"
         reason = f"it is sent as {name}, but the table's schema at this commit-ts has {column.type}"
-        return Cells(pa.nulls(len(start), pa.string()), faults=((here, reason),))
+        return Cells(pa.nulls(len(start), pa.string()), faults=((has_value, reason),))
     if code in _FLOATS:
-        sound = here & (length == 8)
+        sound = has_value & (length == 8)
         places = np.where(sound, start, 0)[:, None] + np.arange(8)
         data = frames.varints.data
         raw = data[np.minimum(places, len(data) - 1)].view("<f8")[:, 0]
-        return _cells(pa.array(raw.astype(np.float64), mask=~sound), here, sound)
+        return _cells(pa.array(raw.astype(np.float64), mask=~sound), has_value, sound)
     if code in (*_SIGNED, *_YEAR, *_COUNTS):
         numbers, sound = frames.varints.exactly(start, length)
         plain = code in _COUNTS or (unsigned and code not in _YEAR)
-        return _cells(pa.array(numbers if plain else signed(numbers), mask=~sound), here, sound)
-    array = pieces(pa.py_buffer(frames.varints.data), start, start + np.where(here, length, 0))
-    return Cells(array if here.all() else pc.if_else(pa.array(here), array, pa.scalar(None, pa.binary())))
+        return _cells(pa.array(numbers if plain else signed(numbers), mask=~sound), has_value, sound)
+    array = pieces(pa.py_buffer(frames.varints.data), start, start + np.where(has_value, length, 0))
+    return Cells(array if has_value.all() else pc.if_else(pa.array(has_value), array, pa.scalar(None, pa.binary())))
 
 
 def _cells(array: pa.Array, here: Marks, sound: Marks) -> Cells:
@@ -366,14 +366,14 @@ def maybe_overwritten(frames: Frames, groups: Groups) -> Marks:
     data = frames.varints.data
     numbers = np.flatnonzero(np.isin(groups.code, _NUMBERS) & (groups.length > 0))
     floats = np.flatnonzero((groups.code[numbers[:-1]] == _FLOAT) & (message[numbers[:-1]] == message[numbers[1:]]))
-    here, following = numbers[floats], numbers[floats + 1]
-    equal = groups.length[here] == _FLOAT_BYTES
+    float_events, following = numbers[floats], numbers[floats + 1]
+    equal = groups.length[float_events] == _FLOAT_BYTES
     for byte in range(_FLOAT_BYTES // 2):
-        upper = data[np.minimum(groups.start[here] + _FLOAT_BYTES // 2 + byte, len(data) - 1)]
+        upper = data[np.minimum(groups.start[float_events] + _FLOAT_BYTES // 2 + byte, len(data) - 1)]
         begins = data[np.minimum(groups.start[following] + byte, len(data) - 1)]
         equal &= (groups.length[following] <= byte) | (upper == begins)
     marked: Marks = np.zeros(len(groups.code), bool)
-    marked[here[equal]] = True
+    marked[float_events[equal]] = True
     return marked
 
 
@@ -410,13 +410,13 @@ def _shapes(frames: Frames, groups: Groups, some: Iterable[int]) -> Iterable[tup
     best: dict[tuple[object, ...], int] = {}
     for group in some:
         event = groups.event[group]
-        here = slice(starts[group], stops[group])
+        group_lines = slice(starts[group], stops[group])
         shape = (
             names[frames.schema[event]],
             names[frames.table[event]],
-            *(names[term] for term in groups.name[here].tolist()),
-            groups.code[here].tobytes(),
-            groups.flags[here].tobytes(),
+            *(names[term] for term in groups.name[group_lines].tolist()),
+            groups.code[group_lines].tobytes(),
+            groups.flags[group_lines].tobytes(),
         )
         held = best.setdefault(shape, group)
         if frames.commit_ts[groups.event[held]] > frames.commit_ts[event]:

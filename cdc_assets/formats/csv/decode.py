@@ -109,7 +109,7 @@ class _CsvFile:
     table: TableId
     schema: TableSchema
     options: CsvOptions
-    how: Dialect
+    dialect: Dialect
     columns: RowColumns
     first: int
     start: int
@@ -135,11 +135,11 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
     for column in file.columns.absent:
         notes[column.name, NOT_WRITTEN] += 1
     if file.start == file.end:
-        none = shape_of(column for column in schema.columns if column in file.columns.columns).empty_table()
-        return Decoded(none, (), _tail(file, 0), notes)
+        no_rows = shape_of(column for column in schema.columns if column in file.columns.columns).empty_table()
+        return Decoded(no_rows, (), _tail(file, 0), notes)
     file = _with_handle_key_settled(file)
     blocks, parts = _rows(file), list[pa.Table]()
-    faults = Faults.of_file(path, lambda: enumerate(records(data, file.how, file.start, file.end), file.first))
+    faults = Faults.of_file(path, lambda: enumerate(records(data, file.dialect, file.start, file.end), file.first))
     for rows in blocks:
         for batch, numbers in numbered(rows):
             changes, counts = _part(batch, numbers, rows.undo, file, faults)
@@ -157,26 +157,26 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
 
 def raw_records(data: bytes, lines: Collection[int] | None, options: CsvOptions) -> dict[int, bytes]:
     """Return the bytes of the records with these numbers (None: all), without terminator; a header is number 1."""
-    how = dialect(options)
-    start, first = _first_record(data, how, options)
-    numbered = enumerate(records(data, how, start, complete_bytes(data, how, start)), first)
+    syntax = dialect(options)
+    start, first = _first_record(data, syntax, options)
+    numbered = enumerate(records(data, syntax, start, complete_bytes(data, syntax, start)), first)
     return {line: raw for line, raw in numbered if lines is None or line in lines}
 
 
 def commit_stamps(data: bytes, options: CsvOptions) -> list[int | None]:
     """Return the commit-ts of each record, whatever its columns are; None where it cannot be read, or the end is."""
-    how = dialect(options)
-    start, _ = _first_record(data, how, options)
-    end = complete_bytes(data, how, start)
-    stamps = [_stamp(raw, how) if options.include_commit_ts else None for raw in records(data, how, start, end)]
+    syntax = dialect(options)
+    start, _ = _first_record(data, syntax, options)
+    end = complete_bytes(data, syntax, start)
+    stamps = [_stamp(raw, syntax) if options.include_commit_ts else None for raw in records(data, syntax, start, end)]
     return [*stamps, *([None] if end < len(data) else [])]
 
 
-def _first_record(data: bytes, how: Dialect, options: CsvOptions) -> tuple[int, int]:
+def _first_record(data: bytes, syntax: Dialect, options: CsvOptions) -> tuple[int, int]:
     """Return where the first record starts, and its number."""
     start = len(_BOM) if data.startswith(_BOM) else 0
-    if options.output_field_header and (cut := data.find(how.terminator, start)) >= 0:
-        return cut + len(how.terminator), 2
+    if options.output_field_header and (cut := data.find(syntax.terminator, start)) >= 0:
+        return cut + len(syntax.terminator), 2
     return start, 1
 
 
@@ -194,7 +194,7 @@ def record_identity(raw: bytes) -> object:
 
 
 def _opened(data: bytes, path: str, table: TableId, schema: TableSchema, options: CsvOptions) -> _CsvFile:
-    how = dialect(options)
+    syntax = dialect(options)
     start = len(_BOM) if data.startswith(_BOM) else 0
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise MalformedData(
@@ -202,14 +202,16 @@ def _opened(data: bytes, path: str, table: TableId, schema: TableSchema, options
         )
     columns, first = row_columns(options, table, schema), 1
     if options.output_field_header and start < len(data):
-        names = how.delimiter.join(column.name.encode() for column in columns.columns)
-        at = data.find(names + how.terminator, start)  # a column's name may hold the terminator
-        cut = data.find(how.terminator, start) if at < 0 else at + len(names)
+        names = syntax.delimiter.join(column.name.encode() for column in columns.columns)
+        at = data.find(names + syntax.terminator, start)  # a column's name may hold the terminator
+        cut = data.find(syntax.terminator, start) if at < 0 else at + len(names)
         if cut < 0:
-            return _CsvFile(data, path, table, schema, options, how, columns, 1, start, start)
-        columns = columns_of_header(data[start:cut], how, columns, schema, path)
-        first, start = 2, cut + len(how.terminator)
-    file = _CsvFile(data, path, table, schema, options, how, columns, first, start, complete_bytes(data, how, start))
+            return _CsvFile(data, path, table, schema, options, syntax, columns, 1, start, start)
+        columns = columns_of_header(data[start:cut], syntax, columns, schema, path)
+        first, start = 2, cut + len(syntax.terminator)
+    file = _CsvFile(
+        data, path, table, schema, options, syntax, columns, first, start, complete_bytes(data, syntax, start)
+    )
     _check_quote(file)
     _check_terminator(file)
     return file
@@ -225,11 +227,11 @@ def row_columns(options: CsvOptions, table: TableId, schema: TableSchema) -> Row
 def _meta(options: CsvOptions) -> tuple[str, ...]:
     has_flag = options.output_old_value and options.output_is_update
     optional = {"commit-ts": options.include_commit_ts, "is-update": has_flag, "handle-key": options.output_handle_key}
-    return ("op", "table", "schema", *(name for name, there in optional.items() if there))
+    return ("op", "table", "schema", *(name for name, is_present in optional.items() if is_present))
 
 
 def _check_quote(file: _CsvFile) -> None:
-    head, quote = file.data[file.start : file.start + 40].partition(b"\n")[0].rstrip(b"\r"), file.how.quote
+    head, quote = file.data[file.start : file.start + 40].partition(b"\n")[0].rstrip(b"\r"), file.dialect.quote
     if not head or (head.startswith(quote) if quote else head[:1] in _OPS):
         return
     if head.startswith(b"ticdc-meta$"):
@@ -248,11 +250,11 @@ def _check_quote(file: _CsvFile) -> None:
 
 def _check_terminator(file: _CsvFile) -> None:
     """Refuse a file whose records end otherwise: CR LF are only in quoted values, and LF is the end of CRLF too."""
-    expected = file.how.terminator
+    expected = file.dialect.terminator
     rest = file.data[file.end :]
     if expected == b"\n" and file.data[file.start : file.end].endswith(b"\r\n"):
         line_end = "CRLF"
-    elif expected != b"\n" and next(records(rest, replace(file.how, terminator=b"\n")), None) is not None:
+    elif expected != b"\n" and next(records(rest, replace(file.dialect, terminator=b"\n")), None) is not None:
         line_end = "LF"
     else:
         return
@@ -273,11 +275,11 @@ def _with_handle_key_settled(file: _CsvFile) -> _CsvFile:
     if "handle-key" not in file.columns.meta or len(_first(file)) != without.size:
         return file
     if not file.options.output_field_header:
-        record = next(records(file.data, file.how, file.start, file.end))
-        first_fields, _ = leading(record, file.how, len(without.meta) + 1)
+        record = next(records(file.data, file.dialect, file.start, file.end))
+        first_fields, _ = leading(record, file.dialect, len(without.meta) + 1)
         text = first_fields[-1] or b""
-        bare = file.how.quote and not record[leading(record, file.how, len(without.meta))[1] :].startswith(
-            file.how.quote
+        bare = file.dialect.quote and not record[leading(record, file.dialect, len(without.meta))[1] :].startswith(
+            file.dialect.quote
         )
         if not bare and (text.startswith(b"{") or text.lstrip(b"-").isdigit()):
             raise file.error(
@@ -290,11 +292,11 @@ def _with_handle_key_settled(file: _CsvFile) -> _CsvFile:
 
 
 def _first(file: _CsvFile) -> list[bytes | None]:
-    record = next(records(file.data, file.how, file.start, file.end))
+    record = next(records(file.data, file.dialect, file.start, file.end))
     try:
-        return [value for value, _ in fields(record, file.how)]
+        return [value for value, _ in fields(record, file.dialect)]
     except ValueError:
-        return [*record.split(file.how.delimiter)]
+        return [*record.split(file.dialect.delimiter)]
 
 
 # --- how records are cut ----------------------------------------------------------------------------------------------
@@ -316,7 +318,7 @@ def _escapes(delimiter: bytes) -> dict[bytes, bytes]:
     return {b"\\\\": b"\\", runes: delimiter, plain: delimiter, b"\\r": b"\r", b"\\n": b"\n"}
 
 
-def _cut(data: bytes, start: int, end: int, how: Dialect, types: Mapping[str, pa.DataType]) -> list[Rows]:
+def _cut(data: bytes, start: int, end: int, syntax: Dialect, types: Mapping[str, pa.DataType]) -> list[Rows]:
     """Cut the whole records between two offsets into the columns of `types`, which are all; block by block.
 
     Values are converted while reading; a block with one that does not fit comes as binary. Raises MalformedData for a
@@ -324,23 +326,23 @@ def _cut(data: bytes, start: int, end: int, how: Dialect, types: Mapping[str, pa
     """
     blocks: list[Rows] = []
     total = 0
-    for begin, stop in _blocks(data, start, end, how):
+    for begin, stop in _blocks(data, start, end, syntax):
         block = memoryview(data)[begin:stop]
-        plain = plainly(block, how)
+        plain = plainly(block, syntax)
         rows = None if plain is None else cut_all(plain, types)
         if rows is None:
-            rows = cut_each(records(bytes(block), how), partial(_row, how=how, size=len(types)), list(types))
+            rows = cut_each(records(bytes(block), syntax), partial(_row, syntax=syntax, size=len(types)), list(types))
         lines = pc.add(rows.lines, pa.scalar(total, pa.int64()))
         blocks.append(rows._replace(lines=lines, broken=[(number + total, reason) for number, reason in rows.broken]))
         total += len(rows.lines) + len(rows.broken)
     return blocks
 
 
-def _blocks(data: bytes, start: int, end: int, how: Dialect) -> Iterator[tuple[int, int]]:
+def _blocks(data: bytes, start: int, end: int, syntax: Dialect) -> Iterator[tuple[int, int]]:
     """Yield the offsets of pieces of about `_BLOCK_BYTES` that end where a record ends, whatever a text may hold."""
-    size = end - start if overlaps_itself(how.terminator) else _BLOCK_BYTES
+    size = end - start if overlaps_itself(syntax.terminator) else _BLOCK_BYTES
     while start < end:
-        stop = end if end - start <= size else complete_bytes(data, how, start, start + size)
+        stop = end if end - start <= size else complete_bytes(data, syntax, start, start + size)
         if stop - start > MOST_BYTES or (stop == start and size > MOST_BYTES):
             raise MalformedData(f"a record of more than {MOST_BYTES} bytes cannot be read")
         if stop == start:
@@ -350,54 +352,54 @@ def _blocks(data: bytes, start: int, end: int, how: Dialect) -> Iterator[tuple[i
         start = stop
 
 
-def _row(record: bytes, how: Dialect, size: int) -> list[bytes | None]:
+def _row(record: bytes, syntax: Dialect, size: int) -> list[bytes | None]:
     """Return the fields of a record that has so many. Raises ValueError that says what is wrong."""
-    if not how.quote:
-        readings = _readings(record, how, size)
+    if not syntax.quote:
+        readings = _readings(record, syntax, size)
         if len(readings) > 1:
-            raise ValueError(f'it can be read in several ways: texts meet the delimiter "{how.delimiter.decode()}"')
+            raise ValueError(f'it can be read in several ways: texts meet the delimiter "{syntax.delimiter.decode()}"')
         if readings:
-            return [None if written == how.null else how.unescaped(written) for written in readings[0]]
-    field_pairs = fields(record, how)
-    if len(field_pairs) == size and not how.quote:
+            return [None if written == syntax.null else syntax.unescaped(written) for written in readings[0]]
+    field_pairs = fields(record, syntax)
+    if len(field_pairs) == size and not syntax.quote:
         raise ValueError("its fields are not as TiCDC writes them")
     for number, (value, quoted) in enumerate(field_pairs, 1):
-        if value and not quoted and how.quote and how.quote in value:
+        if value and not quoted and syntax.quote and syntax.quote in value:
             raise ValueError(f"field {number} has a quote within")
     return [value for value, _ in field_pairs]
 
 
-def _readings(record: bytes, how: Dialect, size: int) -> list[list[bytes]]:
+def _readings(record: bytes, syntax: Dialect, size: int) -> list[list[bytes]]:
     """Return up to two ways to cut a record without quotes into so many fields, each as TiCDC writes one."""
     readings: dict[int, list[list[bytes]]] = {0: [[]]}
     for number in range(size):
         longer: dict[int, list[list[bytes]]] = {}
         for at, rows in readings.items():
-            for stop in _stops(record, how, at, last=number == size - 1):
-                ways = longer.setdefault(stop + len(how.delimiter), [])
+            for stop in _stops(record, syntax, at, last=number == size - 1):
+                ways = longer.setdefault(stop + len(syntax.delimiter), [])
                 ways += [[*row, record[at:stop]] for row in rows][: 2 - len(ways)]
         readings = longer
     return next(iter(readings.values()), [])
 
 
 @cache
-def _text_pattern(how: Dialect) -> re.Pattern[bytes]:
+def _text_pattern(syntax: Dialect) -> re.Pattern[bytes]:
     """Return the pattern of a text that TiCDC writes without quotes, which holds no unescaped delimiter."""
-    escapes = b"|".join(map(re.escape, how.escapes))
-    return re.compile(rb"(?:%b|(?!%b)[^\\\r\n])*" % (escapes, re.escape(how.delimiter)), re.DOTALL)
+    escapes = b"|".join(map(re.escape, syntax.escapes))
+    return re.compile(rb"(?:%b|(?!%b)[^\\\r\n])*" % (escapes, re.escape(syntax.delimiter)), re.DOTALL)
 
 
-def _stops(record: bytes, how: Dialect, at: int, *, last: bool) -> set[int]:
+def _stops(record: bytes, syntax: Dialect, at: int, *, last: bool) -> set[int]:
     """Return where the field at an offset may end: at the record's end if it is the `last`, else before a delimiter."""
-    text = _text_pattern(how)
+    text = _text_pattern(syntax)
     written = text.match(record, at)
     plain = written.end() if written is not None else at
     # A text may end with a part of a delimiter, so the next one may begin later than where one can be seen.
-    near = range(plain, min(plain + len(how.delimiter), len(record) + 1))
+    near = range(plain, min(plain + len(syntax.delimiter), len(record) + 1))
     stops = {stop for stop in near if text.fullmatch(record[at:stop])}
-    if record.startswith(how.null, at):
-        stops.add(at + len(how.null))
-    return stops & {len(record)} if last else {stop for stop in stops if record.startswith(how.delimiter, stop)}
+    if record.startswith(syntax.null, at):
+        stops.add(at + len(syntax.null))
+    return stops & {len(record)} if last else {stop for stop in stops if record.startswith(syntax.delimiter, stop)}
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -407,11 +409,11 @@ def _rows(file: _CsvFile) -> list[Rows]:
     """Read the rows, converted where all values of a block fit, else as bytes."""
     own = {name: _OWN_TYPES.get(name, _WORDS) for name in file.columns.meta}
     kinds = {f"#{place}": wire_type(column) for place, column in enumerate(file.columns.columns)}
-    blocks = _cut(file.data, file.start, file.end, file.how, {**own, **kinds})
+    blocks = _cut(file.data, file.start, file.end, file.dialect, {**own, **kinds})
     if not any(len(rows.lines) for rows in blocks):
         first, reason = _first(file), blocks[0].broken[0][1]
         uneven = len(first) != file.columns.size
-        message = explain(first, file.how, file.columns, file.options, file.path)
+        message = explain(first, file.dialect, file.columns, file.options, file.path)
         raise file.error(message if uneven else f"{file.path} line {file.first}: {reason}", file.first)
     return blocks
 
@@ -434,7 +436,7 @@ def _part(
         faults.mark_sent(wrong, images, batch.column("is-update"), reason)
     builder = ChangeBuilder(images, file.schema, faults)
     for place, column in enumerate(file.columns.columns):
-        null = file.how.null_text if wire_type(column) in (pa.string(), pa.binary()) else None
+        null = file.dialect.null_text if wire_type(column) in (pa.string(), pa.binary()) else None
         texts, note = apart_from_null(undone(batch.column(f"#{place}"), undo), column, file.schema, null)
         builder.add(column, _converted(texts, column, file.options), texts, note)
     return builder.changes()
@@ -504,7 +506,7 @@ def _wrong_flags(batch: pa.RecordBatch, file: _CsvFile) -> pa.BooleanArray:
     wrong = pa.array([word not in (b"true", b"false") for word in words.dictionary.to_pylist()], pa.bool_())
     wrong = wrong.take(words.indices).fill_null(True)
     if wrong.true_count == len(wrong):
-        raise file.error(explain(_first(file), file.how, file.columns, file.options, file.path), file.first)
+        raise file.error(explain(_first(file), file.dialect, file.columns, file.options, file.path), file.first)
     return wrong
 
 
@@ -523,9 +525,9 @@ def _refuse_cut_texts(file: _CsvFile, faults: Faults) -> None:
 
     Without quotes CR and LF are escaped, and other terminators are not.
     """
-    if file.how.quote or set(file.how.terminator) & set(b"\r\n"):
+    if file.dialect.quote or set(file.dialect.terminator) & set(b"\r\n"):
         return
-    _, *broken, rest = file.data[file.start : file.end].split(file.how.terminator)
+    _, *broken, rest = file.data[file.start : file.end].split(file.dialect.terminator)
     if rest:
         faults.add(file.first + len(broken) + 1, f"it is {rest!r}, part of a terminator")
     if faults.rejects:
@@ -554,18 +556,18 @@ def _least_commit_ts(raw: bytes, file: _CsvFile) -> int | None:
     known = _commit_ts(raw, file)
     if known is not None or "commit-ts" not in file.columns.meta:
         return known
-    first_fields, at = leading(raw, file.how, 3)
+    first_fields, at = leading(raw, file.dialect, 3)
     rest = raw[at:]
     return _tso(rest.ljust(18, b"0")) if len(first_fields) == 3 and rest else None
 
 
 def _commit_ts(raw: bytes, file: _CsvFile) -> int | None:
     """Return the commit-ts of a record that may be broken or cut off, None where it cannot be read."""
-    return _stamp(raw, file.how) if "commit-ts" in file.columns.meta else None
+    return _stamp(raw, file.dialect) if "commit-ts" in file.columns.meta else None
 
 
-def _stamp(raw: bytes, how: Dialect) -> int | None:
-    first_fields, _ = leading(raw, how, 4)
+def _stamp(raw: bytes, syntax: Dialect) -> int | None:
+    first_fields, _ = leading(raw, syntax, 4)
     return _tso(first_fields[3] or b"") if len(first_fields) == 4 else None
 
 
@@ -581,7 +583,7 @@ _TITLES = {"op": "operation"}
 # --- header -----------------------------------------------------------------------------------------------------------
 
 
-def columns_of_header(line: bytes, how: Dialect, promised: RowColumns, schema: TableSchema, path: str) -> RowColumns:
+def columns_of_header(line: bytes, syntax: Dialect, promised: RowColumns, schema: TableSchema, path: str) -> RowColumns:
     """Return the columns that a header line names; it knows which columns are really written, and in which order.
 
     TiCDC joins the names with the delimiter and never quotes them; the handle key has no name there. Raises
@@ -590,7 +592,7 @@ def columns_of_header(line: bytes, how: Dialect, promised: RowColumns, schema: T
     """
     named = tuple(name for name in promised.meta if name != "handle-key")
     text = line.decode("utf-8", "replace")
-    between = how.delimiter.decode()
+    between = syntax.delimiter.decode()
     head = between.join(f"{_HEADER}{_TITLES.get(name, name)}" for name in named) + between
     if not text.startswith(_HEADER):
         raise MalformedData(
@@ -614,9 +616,9 @@ def _named_columns(text: str, between: str, promised: RowColumns, schema: TableS
     names = _cut_names(text, between, sorted(known, key=len, reverse=True))
     foreign = [name for name in names if name not in known]
     if foreign or len(set(names)) != len(names):
-        what = f'names "{_shortened(foreign[0])}"' if foreign else "names a column twice"
+        problem = f'names "{_shortened(foreign[0])}"' if foreign else "names a column twice"
         raise MalformedData(
-            f"{path}: the header {what}; the schema file of this version has {', '.join(known)}. "
+            f"{path}: the header {problem}; the schema file of this version has {', '.join(known)}. "
             "The file lies under another version than it was written for, or was changed after it.",
             path=path,
             line=1,
@@ -643,16 +645,18 @@ def _shortened(text: str) -> str:
 # --- what the first record says ---------------------------------------------------------------------------------------
 
 
-def explain(first: Sequence[bytes | None], how: Dialect, expected: RowColumns, options: CsvOptions, path: str) -> str:
+def explain(
+    first: Sequence[bytes | None], syntax: Dialect, expected: RowColumns, options: CsvOptions, path: str
+) -> str:
     """Return the sentences for a file whose rows have another number of fields than the options and schema promise."""
     field_count, size = len(first), expected.size
-    delimiter = how.delimiter.decode()
+    delimiter = syntax.delimiter.decode()
     wanted = ", ".join((*expected.meta, *(column.name for column in expected.columns)))
     came = (
         f"{path} line 1 has {counted(field_count, 'field')} where {size} {'is' if size == 1 else 'are'} expected "
         f"({wanted})."
     )
-    read = f'The file was read with delimiter "{delimiter}" and quote {how.quote.decode()!r}.'
+    read = f'The file was read with delimiter "{delimiter}" and quote {syntax.quote.decode()!r}.'
     if field_count < 4:
         return f"{came} {read} If the changefeed uses others, set them under [sink.csv] of the changefeed TOML."
     hints = [*_meta_hints(first, expected, options)]

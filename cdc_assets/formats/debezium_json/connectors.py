@@ -148,20 +148,23 @@ def _types(options: MessageOptions) -> ReadColumn:
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
     """Return what each message speaks of (CLASSIFIED)."""
     values, keys = messages.column("value"), MessageKeys(messages.column("key"))
-    none = bits(pc.fill_null(pc.equal(values, b"null"), True))
+    is_tombstone = bits(pc.fill_null(pc.equal(values, b"null"), True))
     lines = [
         classified(
-            Classification(message, Kind.IGNORED, reason=_TOMBSTONE) for message in np.flatnonzero(none).tolist()
+            Classification(message, Kind.IGNORED, reason=_TOMBSTONE)
+            for message in np.flatnonzero(is_tombstone).tolist()
         )
     ]
-    avro = bits(pc.is_in(pc.fill_null(pc.binary_slice(values, 0, 1), b""), pa.array(_AVRO, pa.binary()))) & ~none
+    avro = (
+        bits(pc.is_in(pc.fill_null(pc.binary_slice(values, 0, 1), b""), pa.array(_AVRO, pa.binary()))) & ~is_tombstone
+    )
     lines += [
         classified(
             Classification(message, Kind.BAD, reason=f"{_NO_MESSAGE}: {avro_reason(values[message].as_py())}")
             for message in np.flatnonzero(avro).tolist()
         )
     ]
-    for rows in envelopes_among(values, ~none & ~avro):
+    for rows in envelopes_among(values, ~is_tombstone & ~avro):
         for members, some in rows.by_members():
             lines += _lines(some, frozenset(members), keys)
     return in_order(lines)
@@ -170,23 +173,23 @@ def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatc
 def _lines(rows: Envelope, members: frozenset[str], keys: MessageKeys) -> Iterator[pa.RecordBatch]:
     """Yield what messages speak of whose payloads have the same members."""
     records, passed = rows.records, _passed_over(members)
-    none = records.sound & (rows.kinds() == CellKind.NULL)
-    yield _ignored(rows.among(none), _TOMBSTONE)
+    has_no_row = records.sound & (rows.kinds() == CellKind.NULL)
+    yield _ignored(rows.among(has_no_row), _TOMBSTONE)
     if passed is not None:
         yield _ignored(rows.sound, passed)
         yield refused_lines(rows.records, _NO_MESSAGE)
         return
-    records.require(none | rows.are_objects(), "its payload is no object")
+    records.require(has_no_row | rows.are_objects(), "its payload is no object")
     if not {"op", "source"} & members:
-        records.require(none, _BARE)
+        records.require(has_no_row, _BARE)
     if "specversion" in members:
         named = [rows.column(name).texts for name in ("type", "source")]
         origins = pc.binary_join_element_wise(*(pc.fill_null(texts, "") for texts in named), " ").to_pylist()
         foreign = [foreign_reason(connector_name) if (connector_name := connector_in(text)) else "" for text in origins]
-        records.require(none, lambda place: foreign[place] or _CLOUD_EVENT)
-    records.require(none | rows.are_objects("source"), "it has no source that says where it is from")
+        records.require(has_no_row, lambda place: foreign[place] or _CLOUD_EVENT)
+    records.require(has_no_row | rows.are_objects("source"), "it has no source that says where it is from")
     for mask, connector in records.by_value(*rows.base, "source", "connector"):
-        some = rows.among(mask & ~none)
+        some = rows.among(mask & ~has_no_row)
         yield from _lines_of(some, str(connector or ""), "ddl" in members, keys)
         yield refused_lines(some.records, _NO_MESSAGE)
 
@@ -342,9 +345,9 @@ def _shapes(rows: Envelope, mask: Marks, connector: str, keys: MessageKeys) -> p
     kinds, numbers = keys.of(rows, mask)
     if rows.block:
         return pa.array([kind.shape(rows.block.columns, rows.block.digest) for kind in kinds]).take(pa.array(numbers))
-    for side, there in _sides_shown(rows):
-        places = np.flatnonzero(there & mask)
-        for members, some in rows.among(there & mask).by_members(side) if len(places) else ():
+    for side, is_shown in _sides_shown(rows):
+        places = np.flatnonzero(is_shown & mask)
+        for members, some in rows.among(is_shown & mask).by_members(side) if len(places) else ():
             row_mask = np.isin(rows.records.messages, some.records.messages)
             columns = print_json(sorted(members))
             texts = pa.array([kind.shape(members, columns) for kind in kinds])
@@ -382,7 +385,7 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
 def _shown(row: Envelope, keys: MessageKeys, settings: ConnectorSettings) -> SchemaEvent:
     """Return the schema that a row shows."""
     kinds, numbers = keys.of(row, np.ones(1, bool))
-    names = next((row.members(side) for side, there in _sides_shown(row) if there.all()), ())
+    names = next((row.members(side) for side, is_shown in _sides_shown(row) if is_shown.all()), ())
     kind, shown = kinds[int(numbers[0])], row.block.columns or dict.fromkeys(names)
     columns, key = columns_of({**shown, **kind.beside(shown)}, settings), kind.names
     index = (Index("", key, unique=True),) if key else ()
@@ -521,9 +524,9 @@ def _changes(
     if schema.key:
         left_out = [settings.stand_for_unchanged(cells) for cells in columns.values()]
         partial |= np.logical_or.reduce([partial, *left_out]) & ~op.equal("r")[~deletes]
-    others = rows.among(~deletes)
+    other_rows = rows.among(~deletes)
     if partial.any():
-        some = others.among(partial)
+        some = other_rows.among(partial)
         some.records.require(bool(schema.key), _NO_ROW_BEFORE)
         moved = _lsns(some, connector, schema, some.column("op").equal("c"))
         yield _ConnectorChanges(some, connector, (patch,), (_side(columns, partial, True),), moved)
@@ -531,7 +534,7 @@ def _changes(
         mask = op.equal(kind)[~deletes] & ~partial
         if not mask.any():
             continue
-        some, side = others.among(mask), _side(columns, mask, not schema.key and kind != "r")
+        some, side = other_rows.among(mask), _side(columns, mask, not schema.key and kind != "r")
         if kind == "u":
             before = _Side(_columns(some, "before", keys, schema), True)
             yield _ConnectorChanges(some, connector, (Op.INSERT, Op.DELETE), (side, before))
@@ -568,20 +571,20 @@ def _without_before(
     with_before = updates & before
     some = rows.among(with_before)
     old = _columns(some, "before", keys, schema)
-    same = np.ones(len(some.records), bool)
+    is_same_value = np.ones(len(some.records), bool)
     for name in schema.key:
         new, was = columns[name].among(with_before), old[name]
-        same &= (new.kinds == was.kinds) & bits(pc.fill_null(pc.equal(new.texts, was.texts), True))
-    if same.all():
+        is_same_value &= (new.kinds == was.kinds) & bits(pc.fill_null(pc.equal(new.texts, was.texts), True))
+    if is_same_value.all():
         return updates & ~before
-    kinds, numbers = keys.of(some, np.ones(len(same), bool))
+    kinds, numbers = keys.of(some, np.ones(len(is_same_value), bool))
     identified = np.array([set(schema.key) <= {*kind.names} for kind in kinds])[numbers]
-    by_index = _by_another_index(old, schema, some.block.columns, len(same))
+    by_index = _by_another_index(old, schema, some.block.columns, len(is_same_value))
     wrong = np.zeros(len(updates), bool)
-    wrong[with_before] = ~same & ~identified & by_index
+    wrong[with_before] = ~is_same_value & ~identified & by_index
     rows.records.require(~wrong, _BY_INDEX)
     update_mask = updates & ~before
-    update_mask[with_before] = ~same & identified
+    update_mask[with_before] = ~is_same_value & identified
     return update_mask
 
 
@@ -605,9 +608,9 @@ def _deletes(
     alone = rows.among(~with_row)
     has_key = keys.given[alone.records.messages]
     if not has_key.all():
-        none = alone.among(~has_key)
-        none.records.require(False, "it has neither the key nor the deleted row")
-        parts.append((none, {}))
+        without_key = alone.among(~has_key)
+        without_key.records.require(False, "it has neither the key nor the deleted row")
+        parts.append((without_key, {}))
     own = np.zeros(len(keys.keys), bool)
     own[alone.records.messages[has_key]] = True
     for named in envelopes_among(keys.keys, own, of_keys=True) if own.any() else ():
@@ -644,11 +647,11 @@ def _by_another_index(
     zero.
     """
     key = [_unsaid(cells, fields.get(name)) for name, cells in columns.items() if name in schema.key]
-    others = {name: cells for name, cells in columns.items() if name not in schema.key}
-    unsaid = [_unsaid(cells, fields.get(name)) for name, cells in others.items()]
+    other_columns = {name: cells for name, cells in columns.items() if name not in schema.key}
+    unsaid = [_unsaid(cells, fields.get(name)) for name, cells in other_columns.items()]
     if not key or not unsaid:
         return np.zeros(count, bool)
-    whole = [cells.given for name, cells in others.items() if name in fields and fields[name].optional]
+    whole = [cells.given for name, cells in other_columns.items() if name in fields and fields[name].optional]
     whole += [~np.logical_or.reduce(unsaid)] if len(unsaid) > 1 else []
     index_rows: Marks = np.logical_and.reduce(key) & ~np.logical_and.reduce(unsaid)
     return index_rows & ~np.logical_or.reduce(whole) if whole else index_rows
@@ -757,9 +760,9 @@ def _cells(
         [zeros if values.beyond is None else values.beyond for values, zeros in zip(read, none, strict=True)]
     )
     meanings = np.repeat([part.field.meaning for part in parts], [len(part.cells) for part in parts])
-    what = 'column "{}" has a value that is not of the type {}'
+    problem = 'column "{}" has a value that is not of the type {}'
     faults = tuple(
-        (wrong & (meanings == meaning), what.format(column.name, meaning))
+        (wrong & (meanings == meaning), problem.format(column.name, meaning))
         for meaning in np.unique(meanings[wrong]).tolist()
     )
     rounded = [

@@ -123,8 +123,8 @@ def _block(text: str | bytes | None, of_key: bool) -> SchemaBlock:
     for block in [held] if of_key and fields else fields:
         if of_key or (block.get("field") in ("after", "before") and block.get("type") == "struct"):
             columns = {str(column["field"]): _field(column) for column in block["fields"]}
-            what = [(name, field.meaning, sorted(field.parameters.items())) for name, field in columns.items()]
-            return SchemaBlock(columns, hashlib.blake2b(repr(what).encode(), digest_size=12).hexdigest())
+            described = [(name, field.meaning, sorted(field.parameters.items())) for name, field in columns.items()]
+            return SchemaBlock(columns, hashlib.blake2b(repr(described).encode(), digest_size=12).hexdigest())
     return SchemaBlock()
 
 
@@ -192,8 +192,8 @@ class MessageKeys:
         numbers, faults = np.zeros(len(self.keys), np.int64), dict[int, str]()
         for rows in envelopes_among(self.keys, self.given, of_keys=True) if self.given.any() else ():
             for names, some in rows.by_members():
-                none = some.kinds() == CellKind.NULL
-                some.records.require(none | some.are_objects(), "it is a value alone")
+                is_empty = some.kinds() == CellKind.NULL
+                some.records.require(is_empty | some.are_objects(), "it is a value alone")
                 faults |= {message: f"its key is no object of columns: {reason}. {NO_JSON_KEY}"
                            for _, message, reason in some.records.refused()}  # fmt: skip
                 numbers[some.records.messages] = len(kinds)

@@ -88,17 +88,17 @@ def _lines(records: Records) -> Iterator[pa.RecordBatch]:
     records.require(rows | marks | ~op.given, lambda place: f'its op is "{op.shown(place)}"')
     records.require(rows | marks | ddl.are(CellKind.TEXT), "it has neither an op nor a ddl")
     yield refused_lines(records, "it is no Debezium message of TiCDC")
-    others = list[Classification]()
+    other_lines = list[Classification]()
     for place in np.flatnonzero(records.sound & ~rows).tolist():
         message, ts = int(records.messages[place]), int(commit_ts[place])
         if marks[place]:
-            others.append(Classification(message, Kind.RESOLVED, commit_ts=ts))
+            other_lines.append(Classification(message, Kind.RESOLVED, commit_ts=ts))
             continue
         table, text = TableId(schemas[place].as_py(), tables[place].as_py()), ddl.texts[place].as_py()
-        others.append(
+        other_lines.append(
             Classification(message, Kind.DDL, table, commit_ts=ts, query=text, source_position=position_text(ts))
         )
-    yield classified(others)
+    yield classified(other_lines)
     sound_rows = records.sound & rows
     stamps, chosen = pa.array(commit_ts[sound_rows]), pa.array(sound_rows)
     names = schemas.filter(chosen), tables.filter(chosen)
@@ -156,8 +156,8 @@ def _require_rows(records: Records, table: TableId) -> npt.NDArray[np.int64]:
         lambda place: f"it is a row of {schemas[place]}.{tables[place]}, not of {table}",
     )
     before, after = (records.kinds(*side) > CellKind.NULL for side in (_BEFORE, _AFTER))
-    for name, side, there in (("before", _BEFORE, before), ("after", _AFTER, after)):
-        records.require(~there | records.are_objects(*side), f"its {name} is no row")
+    for name, side, is_required in (("before", _BEFORE, before), ("after", _AFTER, after)):
+        records.require(~is_required | records.are_objects(*side), f"its {name} is no row")
     op, fit = records.column("payload", "op"), np.zeros(len(records), bool)
     for kind, (has_before, has_after) in _SIDES.items():
         fit |= op.equal(kind) & (after == has_after) & (True if has_before is None else before == has_before)
@@ -184,10 +184,10 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
         spaces, names, commit_ts = _require_source(records)
         op = records.column("payload", "op")
         records.require(bits(pc.is_in(op.texts, pa.array(list(_SIDES)))), "it is no row")
-        for same, block in records.by_value("schema"):
+        for of_block, block in records.by_value("schema"):
             if block is None or '"tidb_type"' not in block:
                 continue
-            places = np.flatnonzero(same & records.sound)
+            places = np.flatnonzero(of_block & records.sound)
             for place in places[np.argsort(commit_ts[places], kind="stable")].tolist():
                 table, message = TableId(spaces[place].as_py(), names[place].as_py()), int(records.messages[place])
                 known, version = events.get((table, block)), int(commit_ts[place])

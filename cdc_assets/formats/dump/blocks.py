@@ -27,7 +27,7 @@ class Block(NamedTuple):
     cut: bool = False
 
 
-def blocks(split: DumpSplit, read_range: ReadRange, how: Dialect) -> Iterator[Block]:
+def blocks(split: DumpSplit, read_range: ReadRange, dialect: Dialect) -> Iterator[Block]:
     """Yield the split's records in order. Raises MalformedData for a file that is not as long as it was listed."""
     start, end = starts_in(split, read_range)
     pieces = decompressed(_ranges(split, read_range, start, end), split.file.compression, split.file.path)
@@ -39,7 +39,7 @@ def blocks(split: DumpSplit, read_range: ReadRange, how: Dialect) -> Iterator[Bl
         if size < wanted:
             continue
         data = b"".join(held)
-        at = complete_bytes(data, how)
+        at = complete_bytes(data, dialect)
         if at:
             yield Block(data[:at])
         elif size > _MOST_BYTES:
@@ -47,7 +47,7 @@ def blocks(split: DumpSplit, read_range: ReadRange, how: Dialect) -> Iterator[Bl
         held, size = [data[at:]], len(data) - at
         wanted = max(BLOCK_BYTES, size * 2)
     data = b"".join(held)
-    at = complete_bytes(data, how)
+    at = complete_bytes(data, dialect)
     if at:
         yield Block(data[:at])
     if at < len(data):

@@ -55,10 +55,10 @@ def raw_records(
     split: DumpSplit, read_range: ReadRange, lines: Collection[int], options: DumpOptions
 ) -> dict[int, bytes]:
     """Return the bytes of the split's records with these numbers, without terminator."""
-    how, first = csv_dialect(options), 0 if split.start == 0 and options.header else 1
+    dialect, first = csv_dialect(options), 0 if split.start == 0 and options.header else 1
     records: dict[int, bytes] = {}
-    for block in blocks(split, read_range, how):
-        for line, raw in enumerate(bare_records(block.data, how), first):
+    for block in blocks(split, read_range, dialect):
+        for line, raw in enumerate(bare_records(block.data, dialect), first):
             if line in lines:
                 records[line] = raw
             first = line + 1
@@ -73,39 +73,39 @@ def read(
     Raises MalformedData when the file contradicts the options, has other columns than the schema, was cut off, or not
     one row fits; BadSettings for options with which rows cannot be separated.
     """
-    how, path, line = csv_dialect(options), split.file.path, 1
+    dialect, path, line = csv_dialect(options), split.file.path, 1
     _check_readable(schema, options, path)
     before = cache(partial(lines_before, split, read_range, options))
     cutting: Cutting | None = None
-    for block in blocks(split, read_range, how):
+    for block in blocks(split, read_range, dialect):
         if block.cut:
-            doubt = "" if how.escapes else f' Or its texts are not in the delimiter "{options.delimiter}".'
+            doubt = "" if dialect.escapes else f' Or its texts are not in the delimiter "{options.delimiter}".'
             raise cut_off(path, block.data, line + (0 if cutting is None else before()), doubt)
         start = 0
         if cutting is None:
-            columns, end = _columns(split, read_range, block.data, schema, options, how)
+            columns, end = _columns(split, read_range, block.data, schema, options, dialect)
             start = end if split.start == 0 else 0
-            cutting = _cutting(Target(path, table, schema, options, at, columns, before), how)
+            cutting = _cutting(Target(path, table, schema, options, at, columns, before), dialect)
         if start < len(block.data):
-            decoded_rows, count = decoded(_lot(block.data[start:], line, how), cutting)
+            decoded_rows, count = decoded(_lot(block.data[start:], line, dialect), cutting)
             yield decoded_rows
             line += count
 
 
-def _cutting(target: Target, how: Dialect) -> Cutting:
+def _cutting(target: Target, dialect: Dialect) -> Cutting:
     binary: Binary = DIALECTS[target.options.output_dialect.lower()]
-    return Cutting(target, how, binary, _advice(how))
+    return Cutting(target, dialect, binary, _advice(dialect))
 
 
-def _lot(data: bytes, line: int, how: Dialect) -> Lot:
-    return Lot(data, lambda numbers: pc.add(numbers, pa.scalar(line, pa.int64())), lambda: bare_records(data, how))
+def _lot(data: bytes, line: int, dialect: Dialect) -> Lot:
+    return Lot(data, lambda numbers: pc.add(numbers, pa.scalar(line, pa.int64())), lambda: bare_records(data, dialect))
 
 
-def _advice(how: Dialect) -> str:
+def _advice(dialect: Dialect) -> str:
     return (
-        f'It was read with separator "{how.delimiter.decode()}", delimiter "{how.quote.decode()}", null-value '
-        f'"{how.null.decode()}" and escape-backslash {str(bool(how.escapes)).lower()}; give the CSV options that '
-        "Dumpling had."
+        f'It was read with separator "{dialect.delimiter.decode()}", delimiter "{dialect.quote.decode()}", null-value '
+        f'"{dialect.null.decode()}" and escape-backslash {str(bool(dialect.escapes)).lower()}; give the CSV options '
+        "that Dumpling had."
     )
 
 
@@ -122,33 +122,35 @@ def _check_readable(schema: TableSchema, options: DumpOptions, path: str) -> Non
 
 
 def _columns(
-    split: DumpSplit, read_range: ReadRange, data: bytes, schema: TableSchema, options: DumpOptions, how: Dialect
+    split: DumpSplit, read_range: ReadRange, data: bytes, schema: TableSchema, options: DumpOptions, dialect: Dialect
 ) -> tuple[tuple[Column | None, ...], int]:
     """Return the columns of the file, and where in its first block the rows begin."""
-    head = data if split.start == 0 else head_of(read_range, how.terminator)
+    head = data if split.start == 0 else head_of(read_range, dialect.terminator)
     start = len(_BOM) if head.startswith(_BOM) else 0
-    first = next(bare_records(head[start:], how))
+    first = next(bare_records(head[start:], dialect))
     if not options.header:
-        return _columns_of_row(first, schema, how, split.file.path), start
-    columns = _columns_of_header(first, schema, how, split.file.path)
-    return columns, head.find(how.terminator, start + len(first)) + 1
+        return _columns_of_row(first, schema, dialect, split.file.path), start
+    columns = _columns_of_header(first, schema, dialect, split.file.path)
+    return columns, head.find(dialect.terminator, start + len(first)) + 1
 
 
-def _columns_of_header(record: bytes, schema: TableSchema, how: Dialect, path: str) -> tuple[Column | None, ...]:
+def _columns_of_header(record: bytes, schema: TableSchema, dialect: Dialect, path: str) -> tuple[Column | None, ...]:
     own = _own(schema)
     if not own and not record:
         return ()
     try:
-        header_fields = fields(record, how)
+        header_fields = fields(record, dialect)
     except ValueError:
         header_fields = []
     names = [(value or b"").decode("utf-8", "replace") for value, _ in header_fields]
     known = {column.name.lower() for column in schema.columns}
-    bare = how.quote and not all(quoted for _, quoted in header_fields)
+    bare = dialect.quote and not all(quoted for _, quoted in header_fields)
     if bare or not known.intersection(name.lower() for name in names):
-        expected = how.delimiter.join(how.quote + column.name.encode() + how.quote for column in own).decode()
+        expected = dialect.delimiter.join(
+            dialect.quote + column.name.encode() + dialect.quote for column in own
+        ).decode()
         raise MalformedData(
-            f'{path} line 1 is "{shown(record)}" where a header is expected, such as "{expected}". {_advice(how)} '
+            f'{path} line 1 is "{shown(record)}" where a header is expected, such as "{expected}". {_advice(dialect)} '
             "If it was run with --no-header, set header to false.",
             path=path,
             line=1,
@@ -156,18 +158,18 @@ def _columns_of_header(record: bytes, schema: TableSchema, how: Dialect, path: s
     return columns_by_name(names, schema, path, 1)
 
 
-def _columns_of_row(record: bytes, schema: TableSchema, how: Dialect, path: str) -> tuple[Column | None, ...]:
+def _columns_of_row(record: bytes, schema: TableSchema, dialect: Dialect, path: str) -> tuple[Column | None, ...]:
     own = _own(schema)
     if not own and not record:
         return own
     try:
-        record_fields = fields(record, how)
+        record_fields = fields(record, dialect)
     except ValueError as problem:
-        raise _unlike(str(problem), record, how, path) from None
+        raise _unlike(str(problem), record, dialect, path) from None
     columns = columns_by_count(len(record_fields), schema)
     if columns is None:
         wanted = f"{len(own)} are expected ({', '.join(column.name for column in own)})"
-        raise _unlike(f"it has {counted(len(record_fields), 'field')} where {wanted}", record, how, path)
+        raise _unlike(f"it has {counted(len(record_fields), 'field')} where {wanted}", record, dialect, path)
     names = [value.decode("utf-8", "replace") for value, _ in record_fields if value is not None]
     if names == [column.name for column in columns if column is not None]:
         raise MalformedData(
@@ -182,6 +184,6 @@ def _own(schema: TableSchema) -> tuple[Column, ...]:
     return tuple(column for column in schema.stored if not column.generated)
 
 
-def _unlike(reason: str, record: bytes, how: Dialect, path: str) -> MalformedData:
-    message = f"{path} line 1: {reason}. {_advice(how)} The line is: {shown(record)}"
+def _unlike(reason: str, record: bytes, dialect: Dialect, path: str) -> MalformedData:
+    message = f"{path} line 1: {reason}. {_advice(dialect)} The line is: {shown(record)}"
     return MalformedData(message, path=path, line=1)

@@ -55,27 +55,27 @@ def _escapes(structure: bytes) -> dict[bytes, bytes]:
     return {b"\\\\": b"\\", b"\\" + first: first, rb"\n": b"\n", rb"\r": b"\r", rb"\0": b"\0"}
 
 
-def _ambiguity(how: Dialect, options: DumpOptions) -> str:
+def _ambiguity(dialect: Dialect, options: DumpOptions) -> str:
     """Say what two different rows would be written alike with."""
-    structure, first = how.delimiter + how.quote, (how.quote or how.delimiter)[:1]
+    structure, first = dialect.delimiter + dialect.quote, (dialect.quote or dialect.delimiter)[:1]
     known = ", ".join(filter(None, DIALECTS))
     rules = (
         (options.output_dialect.lower() not in DIALECTS, f'dialect "{options.output_dialect}"; known are {known}'),
-        (not how.delimiter, "an empty separator"),
+        (not dialect.delimiter, "an empty separator"),
         (set(structure) & set(b"\r\n\0"), "CR, LF or NUL in separator or delimiter"),
-        (how.escapes and b"\\" in structure, "a backslash in separator or delimiter, and escape-backslash on"),
-        (how.delimiter == how.quote, f'"{options.separator}" as separator and delimiter'),
-        (_overlap(how.delimiter, how.quote), f'separator "{options.separator}", which overlaps the delimiter'),
-        (set(how.delimiter) <= _IN_NUMBERS, f'separator "{options.separator}", which numbers may hold'),
+        (dialect.escapes and b"\\" in structure, "a backslash in separator or delimiter, and escape-backslash on"),
+        (dialect.delimiter == dialect.quote, f'"{options.separator}" as separator and delimiter'),
+        (_overlap(dialect.delimiter, dialect.quote), f'separator "{options.separator}", which overlaps the delimiter'),
+        (set(dialect.delimiter) <= _IN_NUMBERS, f'separator "{options.separator}", which numbers may hold'),
         (
-            how.escapes and first in (b"0", b"n", b"r"),
+            dialect.escapes and first in (b"0", b"n", b"r"),
             "n, r or 0 as the first character of the delimiter or separator, and escape-backslash on",
         ),
-        (set(how.quote[:1]) & _IN_NUMBERS, f'delimiter "{options.delimiter}", with which numbers may begin'),
-        (set(how.null) & set(structure + b"\r\n\0"), f'null-value "{options.null_value}", which holds structure'),
+        (set(dialect.quote[:1]) & _IN_NUMBERS, f'delimiter "{options.delimiter}", with which numbers may begin'),
+        (set(dialect.null) & set(structure + b"\r\n\0"), f'null-value "{options.null_value}", which holds structure'),
         (_NUMBER.fullmatch(options.null_value), f'null-value "{options.null_value}", written like a number'),
         (
-            not how.escapes and overlaps_itself(how.quote),
+            not dialect.escapes and overlaps_itself(dialect.quote),
             f'delimiter "{options.delimiter}", which overlaps itself',
         ),
     )

@@ -183,7 +183,7 @@ def rows_of(arrays: Sequence[pa.Array], lines: pa.Int64Array, cutting: Cutting, 
     builder = ChangeBuilder(Images.inserted(lines.to_numpy(), target.at), target.schema, faults)
     for column, array in zip(target.columns, arrays, strict=True):
         if column is not None:
-            null = cutting.how.null_text if is_quoted(column) else None
+            null = cutting.dialect.null_text if is_quoted(column) else None
             texts, note = apart_from_null(array, column, target.schema, null)
             take_column(builder, column, _converted(texts, column, target.options, cutting.binary), texts, note)
     return builder.changes()
@@ -267,7 +267,7 @@ class Cutting:
     """Rules for cutting and reading the records of a file. `advice` describes the settings used, and what to change."""
 
     target: Target
-    how: Dialect
+    dialect: Dialect
     binary: Binary
     advice: str
 
@@ -297,9 +297,9 @@ class Lot:
         return ((self.line(number), raw) for number, raw in enumerate(self.raws()))
 
 
-def bare_records(data: bytes, how: Dialect) -> Iterator[bytes]:
+def bare_records(data: bytes, dialect: Dialect) -> Iterator[bytes]:
     """Yield records without LF or CRLF."""
-    return (record.removesuffix(b"\r") for record in records(data, how))
+    return (record.removesuffix(b"\r") for record in records(data, dialect))
 
 
 def decoded(lot: Lot, cutting: Cutting) -> tuple[Decoded, int]:
@@ -321,39 +321,39 @@ def decoded(lot: Lot, cutting: Cutting) -> tuple[Decoded, int]:
 
 def _check_raw(lot: Lot, cutting: Cutting) -> None:
     """Refuse a raw NUL or CR in a row that was written with backslash escapes."""
-    if not cutting.how.escapes:
+    if not cutting.dialect.escapes:
         return
     ends = count_byte(lot.data, b"\n") if lot.data.endswith(b"\r\n") else 0
     for raw, name, expected in ((b"\0", "NUL", 0), (b"\r", "CR", ends)):
         if count_byte(lot.data, raw) <= expected:
             continue
-        for number, record in enumerate(bare_records(lot.data, cutting.how)):
+        for number, record in enumerate(bare_records(lot.data, cutting.dialect)):
             if raw in record:  # an end may be LF and another CRLF, in a file that somebody edited
                 raise cutting.error(f" has a {name} that is not escaped", record, lot.line(number))
 
 
 def _rows(lot: Lot, cutting: Cutting) -> Rows:
     """Read the rows, converted where all values fit, else as bytes; refuse what the options cannot have written."""
-    data, how, columns = lot.data, cutting.how, cutting.target.columns
+    data, dialect, columns = lot.data, cutting.dialect, cutting.target.columns
     types = (pa.binary() if column is None else reading_type(column) for column in columns)
     kinds = {f"#{place}": kind for place, kind in enumerate(types)}
-    plain = plainly(data, how)
+    plain = plainly(data, dialect)
     rows = None if plain is None else cut_all(plain, kinds)
     if plain is None or rows is None:
-        rows = cut_each(bare_records(data, how), partial(_values, how=how), list(kinds))
+        rows = cut_each(bare_records(data, dialect), partial(_values, dialect=dialect), list(kinds))
         _check_each(lot, rows, cutting)
     elif _is_doubtful(rows, plain, data, cutting):
         _check_each(lot, rows, cutting)
     return rows
 
 
-def _values(record: bytes, how: Dialect) -> list[bytes | None]:
-    return [value for value, _ in fields(record, how)]
+def _values(record: bytes, dialect: Dialect) -> list[bytes | None]:
+    return [value for value, _ in fields(record, dialect)]
 
 
 def _is_doubtful(rows: Rows, plain: Plain, data: bytes, cutting: Cutting) -> bool:
     """Count the lines and the delimiters: there are as many as the values have to have."""
-    if cutting.how.escapes and len(rows.lines) != count_byte(data, b"\n"):
+    if cutting.dialect.escapes and len(rows.lines) != count_byte(data, b"\n"):
         return True
     if not plain.quote:
         return False
@@ -372,8 +372,8 @@ def _quoted_places(data: bytes, cutting: Cutting) -> set[int]:
     columns = cutting.target.columns
     places = {place for place, column in enumerate(columns) if column is not None and is_quoted(column)}
     with suppress(ValueError):
-        for record in islice(bare_records(data, cutting.how), _SAMPLE):
-            places.update(place for place, (_, quoted) in enumerate(fields(record, cutting.how)) if quoted)
+        for record in islice(bare_records(data, cutting.dialect), _SAMPLE):
+            places.update(place for place, (_, quoted) in enumerate(fields(record, cutting.dialect)) if quoted)
     return places
 
 
@@ -383,14 +383,14 @@ def _check_each(lot: Lot, rows: Rows, cutting: Cutting) -> None:
     Records that are broken anyway are reported one by one, unless a backslash says why.
     """
     broken = {number for number, _ in rows.broken}
-    for number, record in enumerate(bare_records(lot.data, cutting.how)):
+    for number, record in enumerate(bare_records(lot.data, cutting.dialect)):
         try:
-            record_fields = fields(record, cutting.how)
+            record_fields = fields(record, cutting.dialect)
         except ValueError as problem:
             if number in broken and "backslash" not in str(problem):
                 continue
             raise cutting.error(f" has {problem}", record, lot.line(number)) from None
         for (value, quoted), column in zip(record_fields, cutting.target.columns, strict=False):
-            if cutting.how.quote and value is not None and not quoted and column is not None and is_quoted(column):
+            if cutting.dialect.quote and value is not None and not quoted and column is not None and is_quoted(column):
                 reason = f', column "{column.name}": "{shown(value)}" is neither in delimiters nor the null-value'
                 raise cutting.error(reason, record, lot.line(number))

@@ -66,10 +66,10 @@ def raw_records(
     split: DumpSplit, read_range: ReadRange, lines: Collection[int], options: DumpOptions
 ) -> dict[int, bytes]:
     """Return the bytes of the split's lines with these numbers, without line end."""
-    how, first = sql_dialect(options), 1
+    dialect, first = sql_dialect(options), 1
     records: dict[int, bytes] = {}
-    for block in blocks(split, read_range, how):
-        starts, ends = _lines(block.data, how)
+    for block in blocks(split, read_range, dialect):
+        starts, ends = _lines(block.data, dialect)
         for line, start, end in zip(range(first, first + len(starts)), starts, ends, strict=True):
             if line in lines:
                 records[line] = block.data[start:end]
@@ -85,21 +85,21 @@ def read(
     Raises MalformedData when the statements are of another table, name other columns than the schema or contradict the
     options, when the file was cut off, or not one row fits.
     """
-    how, path, line = sql_dialect(options), split.file.path, 1
+    dialect, path, line = sql_dialect(options), split.file.path, 1
     before = cache(partial(lines_before, split, read_range, options))
     target = Target(path, table, schema, options, at, (), before)
     file: _InsertFile | None = None
     open_statement: bool | None = None if split.start else False
-    for block in blocks(split, read_range, how):
+    for block in blocks(split, read_range, dialect):
         if file is None or not file.head:
             head = block.data if split.start == 0 else head_of(read_range, b"VALUES\n")
-            file = _opened(head, target, how)
+            file = _opened(head, target, dialect)
         if block.cut:
             raise cut_off(path, block.data, line + before())
         lines = _found_lines(block, line, open_statement, file)
         open_statement = lines.open_statement
         if len(lines.starts):
-            yield decoded(_lot(block.data, lines, line, how), file.cutting)[0]
+            yield decoded(_lot(block.data, lines, line, dialect), file.cutting)[0]
         line += lines.count
     if file is not None and open_statement and starts_in(split, read_range)[1] == split.file.size:
         raise file.cutting.target.error(
@@ -120,12 +120,12 @@ class _InsertFile:
     head: bytes
 
 
-def _opened(data: bytes, target: Target, how: Dialect) -> _InsertFile:
+def _opened(data: bytes, target: Target, dialect: Dialect) -> _InsertFile:
     match = _HEAD.search(data)
     if match is None:
         advice = "It was read as INSERT statements of Dumpling; put the file back as Dumpling wrote it."
-        return _InsertFile(Cutting(target, how, "hex", advice), b"")
-    if b"\n" in match[0] or (not how.escapes and match[0].count(b"'") & 1):
+        return _InsertFile(Cutting(target, dialect, "hex", advice), b"")
+    if b"\n" in match[0] or (not dialect.escapes and match[0].count(b"'") & 1):
         raise MalformedData(
             f"{target.path}: a name in {shown(match[0])} has a line end or a quote in it, with which the ends of rows "
             "cannot be found. Dump the table as CSV.",
@@ -143,10 +143,10 @@ def _opened(data: bytes, target: Target, how: Dialect) -> _InsertFile:
     columns = _columns(match, data, target)
     names = ", ".join("(none)" if column is None else column.name for column in columns)
     advice = (
-        f"It was read with escape-backslash {str(bool(how.escapes)).lower()} and the columns {names}; give "
+        f"It was read with escape-backslash {str(bool(dialect.escapes)).lower()} and the columns {names}; give "
         "escape-backslash as Dumpling had it."
     )
-    return _InsertFile(Cutting(replace(target, columns=columns), how, "hex", advice), match[0].rstrip())
+    return _InsertFile(Cutting(replace(target, columns=columns), dialect, "hex", advice), match[0].rstrip())
 
 
 def _unquoted(name: bytes) -> str:
@@ -177,11 +177,11 @@ class _Lines:
     open_statement: bool | None
 
 
-def _lines(data: bytes, how: Dialect) -> tuple[Offsets, Offsets]:
+def _lines(data: bytes, dialect: Dialect) -> tuple[Offsets, Offsets]:
     """Return where lines start and end, without their line ends; one within quotes ends no line."""
     codes = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(codes == _LF)
-    if how.multiline_quote:
+    if dialect.multiline_quote:
         quotes = np.flatnonzero(codes == _QUOTE)
         ends = ends[np.searchsorted(quotes, ends) & 1 == 0]
     starts = np.concatenate([np.zeros(1, np.int64), ends[:-1] + 1])
@@ -193,17 +193,17 @@ def _found_lines(block: Block, line: int, open_statement: bool | None, file: _In
 
     `open_statement` says whether the lines before end in one, None where they were not seen.
     """
-    data, (starts, ends) = block.data, _lines(block.data, file.cutting.how)
+    data, (starts, ends) = block.data, _lines(block.data, file.cutting.dialect)
     codes = np.frombuffer(data, np.uint8)
     rows = codes[starts] == _OPENS
     last, before = codes[np.maximum(ends - 1, 0)], codes[np.maximum(ends - 2, 0)]
     goes_on = rows & (last == _COMMA)
     whole = (before == _CLOSES) & (goes_on | (last == _SEMICOLON)) & (ends - starts > 2)
-    others = np.flatnonzero(~rows)
-    texts = [data[starts[number] : ends[number]].rstrip() for number in others.tolist()]
+    other_lines = np.flatnonzero(~rows)
+    texts = [data[starts[number] : ends[number]].rstrip() for number in other_lines.tolist()]
     heads, foreign = np.zeros(len(starts), np.bool_), np.zeros(len(starts), np.bool_)
-    heads[others] = [text == file.head for text in texts]
-    foreign[others] = [text != file.head and not _COMMENT.fullmatch(text) for text in texts]
+    heads[other_lines] = [text == file.head for text in texts]
+    foreign[other_lines] = [text != file.head and not _COMMENT.fullmatch(text) for text in texts]
     expected = np.concatenate([[bool(open_statement)], (goes_on | heads)[:-1]])
     misplaced = rows != expected
     if open_statement is None:
@@ -220,7 +220,7 @@ def _found_lines(block: Block, line: int, open_statement: bool | None, file: _In
     return _Lines(starts[rows], ends[rows], np.flatnonzero(rows), len(starts), bool((goes_on | heads)[-1]))
 
 
-def _lot(data: bytes, row_lines: _Lines, line: int, how: Dialect) -> Lot:
+def _lot(data: bytes, row_lines: _Lines, line: int, dialect: Dialect) -> Lot:
     codes = np.frombuffer(data, np.uint8)
     keep = np.zeros(len(codes) + 1, np.int8)
     keep[row_lines.starts + 1] += 1
@@ -232,14 +232,14 @@ def _lot(data: bytes, row_lines: _Lines, line: int, how: Dialect) -> Lot:
     def raws() -> Iterator[bytes]:
         return (data[start:end] for start, end in zip(row_lines.starts, row_lines.ends, strict=True))
 
-    return Lot(_without_x(codes[kept].tobytes(), how), lines.take, raws)
+    return Lot(_without_x(codes[kept].tobytes(), dialect), lines.take, raws)
 
 
-def _without_x(data: bytes, how: Dialect) -> bytes:
+def _without_x(data: bytes, dialect: Dialect) -> bytes:
     """Leave out the x before a value of bytes: it stands between a comma, or the row's beginning, and a quote."""
     if b"x'" not in data:
         return data
-    codes = np.frombuffer(data.replace(rb"\\", b"..").replace(rb"\'", b"..") if how.escapes else data, np.uint8)
+    codes = np.frombuffer(data.replace(rb"\\", b"..").replace(rb"\'", b"..") if dialect.escapes else data, np.uint8)
     opening = np.flatnonzero(codes == _QUOTE)[::2]
     opening = opening[opening > 0]
     marks = opening[codes[opening - 1] == _X] - 1

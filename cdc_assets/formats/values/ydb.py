@@ -55,8 +55,10 @@ def cells_of(cells: RecordColumn, column: Column, patches: Marks) -> Cells:
     faults = ((wrong, f'column "{column.name}" has a value that is not of the type {column.type}'),)
     if values.beyond is not None:
         notes[NOT_FINITE if column.type == "Decimal" else OUT_OF_RANGE] = values.beyond
-    same = patches & cells.are(CellKind.ABSENT)
-    return Cells(values.array, None, "raw", None, faults if wrong.any() else (), notes, named=True, unchanged=same)
+    is_unchanged = patches & cells.are(CellKind.ABSENT)
+    return Cells(
+        values.array, None, "raw", None, faults if wrong.any() else (), notes, named=True, unchanged=is_unchanged
+    )
 
 
 def _each(read: ReadCell, kind: CellKind) -> _Reader:
@@ -174,8 +176,8 @@ def _instants(cells: RecordColumn, column: Column) -> ColumnValues:
 
 def _json(cells: RecordColumn, column: Column) -> ColumnValues:
     """Print values of JSON: without blanks, numbers by their own digits."""
-    others = dict.fromkeys((CellKind.NUMBER, CellKind.BOOL, CellKind.JSON), as_it_is)
-    return read_each(cells, {**others, CellKind.TEXT: print_json})
+    other_kinds = dict.fromkeys((CellKind.NUMBER, CellKind.BOOL, CellKind.JSON), as_it_is)
+    return read_each(cells, {**other_kinds, CellKind.TEXT: print_json})
 
 
 _DOCUMENTS = ("Json", "JsonDocument", "Yson")
