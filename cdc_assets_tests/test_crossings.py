@@ -33,7 +33,7 @@ FEATURES = {
     "forgetting": Feature(
         r"forg[eo]t|[Kk]ept_?[Oo]ut|keep_out|keeping_out|KeyDigest",
         r"forg[eo]t|keep_out|key_digest|key_bytes",
-        23,
+        22,
     ),
     "masks": Feature(
         r"^(?!mask$|null_mask|.*with_mask)(.*Mask[A-Z]?.*|masks?_\w+|\w+_masks|masks|masked\w*|\w+_masked|privacy\w*"
@@ -44,7 +44,7 @@ FEATURES = {
     "cuts": Feature(
         r"LakeCut|[Cc]ut_?[Rr]equest|^Cut[A-Z]|^\w*Cuts$|^cuts$|TagTable|due_cut|finish_cuts|Cuttable",
         r"(^|/)cuts?(\.py|/)",
-        14,
+        12,
     ),
     "kinds": Feature(
         r"scd2|SCD2|history_kind|HISTORY_KINDS|HistoryRule|StateChange|keeps_states|ColumnLife|beside_mirror",
@@ -70,7 +70,7 @@ FEATURES = {
     "extract, explain": Feature(
         r"[Ee]xtract|[Ee]xplain|RowExplanation",
         r"extract|explain|explanation|feed_changes|net_changes",
-        26,
+        25,
     ),
 }
 

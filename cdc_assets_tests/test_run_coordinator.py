@@ -14,12 +14,14 @@ from dagster._core.run_coordinator import SubmitRunContext
 from dagster._core.test_utils import create_run_for_test
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
-from cdc_assets.defs import operations
+from cdc_assets.defs.operations import operation_job, operation_schedule
 from cdc_assets.defs.resources import ConfiguredFeed, S3Credentials
 from cdc_assets.lake.chores import Chores, TableFacts
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
+from cdc_assets.operations import maintenance
 from cdc_assets.operations.maintenance import MaintenanceResult, TableMaintenance
+from cdc_assets.operations.requests import MAINTAIN
 from cdc_assets.planning.partitions import PartitionKey, format_partition_key, format_table
 from cdc_assets.run_coordinator import CHANGEFEED_TAG, TABLE_TAG, TableSerializingRunCoordinator, table_of
 from cdc_assets.settings.lake import LakeSettings
@@ -66,9 +68,9 @@ def test_maintenance_of_a_table_waits_for_its_partitions_whatever_it_is_called(
 ) -> None:
     facts = TableFacts("t", Life(table, 1), 5, 9, 900, 9, 0, 0, 1, 4096)
     due = MaintenanceResult((TableMaintenance(facts, facts, Chores(compact=True), table),), 0)
-    monkeypatch.setattr(operations, "maintain", lambda *_, **__: due)
+    monkeypatch.setattr(maintenance, "maintain", lambda *_, **__: due)
     source = ConfiguredFeed(LittleFeed(tmp_path / "feed").settings(), LakeSettings.from_warehouse(tmp_path / "lake"))
-    schedule = operations.maintenance_schedule(source, operations.maintenance_job(source, "upkeep"), "nightly")
+    schedule = operation_schedule(source, MAINTAIN, operation_job(source, MAINTAIN))
     with build_schedule_context(instance, resources={"s3": S3Credentials()}) as context:
         (request,) = schedule.evaluate_tick(context).run_requests or ()
     key = format_partition_key(PartitionKey(table, int(VERSION)))

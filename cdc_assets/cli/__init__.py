@@ -3,17 +3,17 @@
 Exit codes: 0 everything is applied; 1 something is held, quarantined, incomplete, not there yet or out of reach;
 2 wrong usage or setup; 130 interrupted by Ctrl-C.
 
-    cuts       commands about the past: cuts of all tables, tables as of a moment, changes between two
-    help       the help of commands: groups, options that are used, examples
-    demo       a recorded changefeed, played in three checkpoints and loaded by Dagster, as a first example
-    landing    commands about messages of topics that wait for a decision
-    metrics    the command that shows metrics for Prometheus
-    options    options and printing that the commands share
-    progress   the progress display of the command line
-    proof      commands that prove what the lake has
-    query      the command that shows rows
-    setup      the command that fetches jars
-    upkeep     commands that maintain whole tables
+    cuts        tables as of a moment, and cuts of all tables listed
+    help        the help of commands: groups, options that are used, examples
+    demo        a recorded changefeed, played in three checkpoints and loaded by Dagster, as a first example
+    landing     commands about messages of topics that wait for a decision
+    metrics     the command that shows metrics for Prometheus
+    operations  commands of operations
+    options     options and printing that the commands share
+    progress    the progress display of the command line
+    proof       the command that shows where a row comes from
+    query       the command that shows rows
+    setup       the command that fetches jars
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from cdc_assets.cli import proof, upkeep
-from cdc_assets.cli.cuts import as_of, cut, extract, show_cuts
+from cdc_assets.cli.cuts import as_of, show_cuts
 from cdc_assets.cli.help import GROUPS, HelpGroup, command
 from cdc_assets.cli.landing import landing
 from cdc_assets.cli.metrics import metrics
+from cdc_assets.cli.operations import operation_command
 from cdc_assets.cli.options import (
     DONE,
     HELD,
@@ -49,7 +49,6 @@ from cdc_assets.cli.options import (
     lake_options,
     named_lake,
     opened,
-    pairs,
     run_name,
     run_options,
     settings_option,
@@ -61,13 +60,14 @@ from cdc_assets.cli.options import (
     yes_option,
 )
 from cdc_assets.cli.progress import show_log, watching
+from cdc_assets.cli.proof import explain
 from cdc_assets.cli.query import query, query_line
 from cdc_assets.cli.setup import setup
 from cdc_assets.errors import BadSettings, CdcError, SetupError
-from cdc_assets.features.forgetting.cli import forget
 from cdc_assets.model.findings import Severity
 from cdc_assets.model.progress import State
 from cdc_assets.model.wording import counted
+from cdc_assets.operations.requests import operations, pairs
 
 if TYPE_CHECKING:
     from cdc_assets.settings.lake import LakeSettings
@@ -686,18 +686,12 @@ for each in (
     release,
     demo,
     ui,
-    upkeep.maintain,
-    upkeep.purge,
-    upkeep.rebuild,
     landing,
-    proof.explain,
-    proof.verify,
-    cut,
+    explain,
     as_of,
-    extract,
-    forget,
     query,
     metrics,
     setup,
+    *map(operation_command, operations()),
 ):
     commands.add_command(each)

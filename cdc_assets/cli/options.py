@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import os
 import re
@@ -14,17 +13,17 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from cdc_assets.cli.help import ChangefeedOption
 from cdc_assets.errors import BadSettings
+from cdc_assets.operations.requests import pairs
 
 if TYPE_CHECKING:
     from cdc_assets.operations.lake_pipeline import LakePipeline
-    from cdc_assets.operations.requests import Request
     from cdc_assets.pipeline.outcome import Outcome
     from cdc_assets.settings.config import ChangefeedSettings, Settings
     from cdc_assets.settings.lake import LakeSettings
@@ -139,37 +138,7 @@ def settings_option(command: F) -> F:
     return click.option("--settings", type=click.Path(dir_okay=False), help=text)(command)
 
 
-def request_options(request: type[Request]) -> Callable[[F], F]:
-    """Add the options of an operation; the command gets them as its argument `request`."""
-
-    def wrap(command: F) -> F:
-        described = {field: f"request_{field.name}" for field in dataclasses.fields(request)}
-        described = {field: name for field, name in described.items() if field.metadata["place"] != "form"}
-
-        @functools.wraps(command)
-        def call(**given: Any) -> Any:
-            values = {field.name: given.pop(name) for field, name in described.items()}
-            return command(request=request(**values), **given)
-
-        for field, name in reversed(described.items()):
-            kind: Any = click.Choice(field.metadata["choices"]) if field.metadata["choices"] else None
-            several, metavar = field.default == (), field.metadata["metavar"]
-            if field.metadata["place"] == "argument":
-                metavar = metavar or field.name.upper()
-                call = click.argument(name, nargs=-1 if several else 1, metavar=metavar)(call)
-                continue
-            flag = field.metadata["flag"] or f"--{field.name.replace('_', '-')}"
-            is_flag, required = field.default is False, field.default is dataclasses.MISSING
-            details = {"help": field.metadata["description"], "metavar": metavar, "required": required, "type": kind}
-            details |= {"is_flag": True} if is_flag else {"multiple": several}
-            default: Any = {} if required or several else {"default": field.default}
-            call = click.option(flag, name, show_default=bool(kind), callback=_refuse_empty, **details, **default)(call)
-        return cast("F", call)
-
-    return wrap
-
-
-def _refuse_empty(context: click.Context, option: click.Parameter, value: Any) -> Any:
+def refuse_empty_value(context: click.Context, option: click.Parameter, value: Any) -> Any:
     """Return the value of an option; raises BadParameter for an empty one, as of a shell's variable that is not set."""
     if value == "" and context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
         raise click.BadParameter("it is empty. Give a value, or leave the option out.", context, option)
@@ -356,18 +325,6 @@ _SECRET_VALUE = re.compile(
     re.IGNORECASE,
 )
 """The value of NAME=VALUE or of a parameter of a URI by a name that stands for a secret, and the login of a URI."""
-
-
-def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
-    """Return the pairs of a repeated option NAME=VALUE; raises BadSettings."""
-    return dict(_pair(text, option) for text in texts)
-
-
-def _pair(text: str, option: str) -> tuple[str, str]:
-    name, sign, value = text.partition("=")
-    if not sign or not name:
-        raise BadSettings(f'{option} "{text}" is not of the form NAME=VALUE.')
-    return name, value
 
 
 def initial_of(given: dict[str, Any]) -> dict[str, Any]:

@@ -17,21 +17,20 @@ from dagster_pyspark import LazyPySparkResource
 from cdc_assets.defs.assets import changefeed_assets
 from cdc_assets.defs.catch_up import catch_up_job
 from cdc_assets.defs.checks import changefeed_checks, table_specs
-from cdc_assets.defs.extracts import extract_assets, extract_job, extract_sensor
+from cdc_assets.defs.extracts import extract_assets, extract_sensor
 from cdc_assets.defs.landing_assets import upstream_assets
 from cdc_assets.defs.monitoring import failure_alerts, freshness_sensor, metrics_sensors
 from cdc_assets.defs.names import asset_key, keys_name, lake_key
-from cdc_assets.defs.operations import maintenance_job, maintenance_schedule, operation_schedule, rebuild_job
+from cdc_assets.defs.operations import operation_job, operation_schedule
 from cdc_assets.defs.resources import ConfiguredFeed, S3Credentials, spark_resource
 from cdc_assets.defs.sensor import checkpoint_sensor
 from cdc_assets.errors import BadSettings
-from cdc_assets.features.cuts.defs import cut_job, cut_schedules, cut_specs
+from cdc_assets.features.cuts.defs import cut_schedules, cut_specs
 from cdc_assets.features.dumps.defs import dump_spec
-from cdc_assets.features.forgetting.defs import forget_job
 from cdc_assets.features.kinds.planning import source_of
-from cdc_assets.features.verification.defs import verify_job
 from cdc_assets.model.kinds import HISTORY_KINDS
 from cdc_assets.model.schema import TableId
+from cdc_assets.operations.requests import operations
 from cdc_assets.settings.config import ChangefeedSettings, Settings, from_flags
 from cdc_assets.settings.lake import LakeSettings
 
@@ -65,8 +64,7 @@ def build_changefeed_defs(
     partitions = dg.DynamicPartitionsDefinition(name=keys_name(name))
     job_name = source.group
     catch_up = catch_up_job(source, f"{job_name}_catch_up")
-    maintenance = maintenance_job(source, f"{job_name}_maintain")
-    verify = verify_job(source, f"{job_name}_verify")
+    jobs = [(operation, operation_job(source, operation)) for operation in operations() if operation.job]
     assets, changes = changefeed_assets(source, partitions), extract_assets(source)
     return dg.Definitions(
         assets=[
@@ -81,19 +79,11 @@ def build_changefeed_defs(
         jobs=[
             _partition_job(source),
             catch_up,
-            rebuild_job(source, f"{job_name}_rebuild"),
-            maintenance,
-            cut_job(source, f"{job_name}_cut"),
-            extract_job(source, f"{job_name}_extract"),
-            verify,
-            forget_job(source, f"{job_name}_forget"),
+            *(job for _, job in jobs),
         ],
         schedules=[
-            maintenance_schedule(source, maintenance, f"{job_name}_maintenance"),
             *cut_schedules(source, catch_up, f"{job_name}_cuts"),
-            operation_schedule(
-                source, verify, f"{job_name}_verification", "verify", "Compares the tables with their source."
-            ),
+            *(operation_schedule(source, operation, job) for operation, job in jobs if operation.schedule),
         ],
         sensors=[
             checkpoint_sensor(source, partitions, catch_up, f"{job_name}_checkpoint", s3 or _S3),

@@ -1,6 +1,5 @@
-"""Extracts in Dagster: a job with a range as its config, and assets with the changes of each hour or day.
+"""Extracts in Dagster: assets with the changes of each hour or day.
 
-extract_job      the changes of a table after one moment and through another, written to a directory or bucket
 extract_assets   an asset for each entry of the setting `extracts`, partitioned by time
 extract_sensor   asks for the windows that the feed has passed
 window_range     the range of positions of a time window, for `operations.extract`
@@ -12,11 +11,10 @@ backfills: outside the code location.
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import islice
-from typing import Any
 
 import dagster as dg
 from dagster._core.execution.backfill import BulkActionStatus
@@ -24,16 +22,15 @@ from dagster._core.storage.tags import PARTITION_NAME_TAG, SENSOR_NAME_TAG
 from dagster_aws.s3 import S3Resource
 
 from cdc_assets.defs.failures import as_failure
+from cdc_assets.defs.metadata import metadata_of
 from cdc_assets.defs.names import changes_key, lake_key
-from cdc_assets.defs.operations import operation_job
-from cdc_assets.defs.resources import ConfiguredFeed, OpenFeed, read_credentials
+from cdc_assets.defs.resources import ConfiguredFeed, read_credentials
 from cdc_assets.defs.sensor import UNFINISHED
 from cdc_assets.errors import MetadataMissing
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, last_tso, wall_clock_ms
-from cdc_assets.operations.change_files import extract_range, write_extract
+from cdc_assets.operations.change_files import write_extract
 from cdc_assets.operations.extract import extract
-from cdc_assets.operations.requests import ChangesRequest
 from cdc_assets.planning.run_batches import backoff_seconds
 from cdc_assets.settings.sections import ExtractSettings
 
@@ -57,26 +54,6 @@ def window_range(start: datetime, end: datetime) -> tuple[Tso, Tso]:
     """
     since, until = (last_tso(int(moment.timestamp() * 1000)) for moment in (start, end))
     return since, until
-
-
-def extract_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
-    """Return the job; it reads only, and needs no Spark."""
-
-    def extract_changes(context: dg.OpExecutionContext, request: ChangesRequest, open_feed: OpenFeed) -> Iterator[Any]:
-        """Decode the changes of the range again, and write them as one file."""
-        with open_feed() as pipeline:
-            extraction, rows = extract_range(pipeline, request)
-        figures = _figures({**extraction.description(), "rows": rows, "out": request.out})
-        yield dg.Output(None, metadata=figures)
-
-    description = (
-        "Writes the changes of a table after one moment and through another, each once or net, to a "
-        "directory or bucket without files. Reads only. Refused where changes of the range are gone."
-    )
-    return operation_job(source, f"{job_name}_changes", ChangesRequest, extract_changes, description, writes=False)
-
-
-# --- the changes of each hour -----------------------------------------------------------------------------------------
 
 
 def extract_assets(source: ConfiguredFeed) -> list[dg.AssetsDefinition]:
@@ -105,7 +82,7 @@ def _extract_asset(source: ConfiguredFeed, name: str, given: ExtractSettings) ->
         with as_failure(), source.pipeline(s3) as pipeline:
             changes = partial(extract, pipeline, name, since, until, net=given.net)
             extraction, rows = write_extract(changes, out, given.format, given.options(), again=True)
-        figures = _figures({**extraction.description(), "dagster/row_count": rows, "out": out})
+        figures = metadata_of({**extraction.description(), "dagster/row_count": rows, "out": out})
         return dg.MaterializeResult(metadata=figures)
 
     return changes
@@ -202,7 +179,3 @@ def _written_by(run: dg.DagsterRun) -> Iterator[_Window]:
     key = run.tags.get(PARTITION_NAME_TAG)
     if key is not None:
         yield from ((asset, key) for asset in run.asset_selection or ())
-
-
-def _figures(facts: Mapping[str, object]) -> dict[str, Any]:
-    return {name: str(fact) if isinstance(fact, int) and fact > 1 << 53 else fact for name, fact in facts.items()}

@@ -6,7 +6,7 @@ plots rows, changes, lag by stage and bytes over runs. A TSO is text: no plot co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -22,7 +22,7 @@ from cdc_assets.features.dumps.defs import base_metadata
 from cdc_assets.lake.lake_table import LakeTable
 from cdc_assets.model.gaps import gap_text
 from cdc_assets.model.ledger_entries import JournalEntry
-from cdc_assets.model.reports import Report
+from cdc_assets.model.reports import Grid, Report
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, RenameColumn
 from cdc_assets.model.splits import DataFile
@@ -304,3 +304,25 @@ def text_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> dg.Tabl
     records = [dg.TableRecord(dict(zip(columns, row, strict=True))) for row in rows]
     schema = dg.TableSchema(columns=[dg.TableColumn(column, "string") for column in columns])
     return dg.MetadataValue.table(records, schema=schema)
+
+
+def metadata_of(figures: Mapping[str, object]) -> dict[str, Any]:
+    """Return figures as metadata: tables with columns of texts and numbers, and TSOs as texts."""
+    return {
+        name: _table(figure)
+        if isinstance(figure, Grid)
+        else str(figure)
+        if isinstance(figure, int) and figure > 1 << 53
+        else figure
+        for name, figure in figures.items()
+    }
+
+
+def _table(grid: Grid) -> dg.TableMetadataValue:
+    first = grid.rows[0] if grid.rows else ["" for _ in grid.heads]
+    columns = [
+        dg.TableColumn(head, "int" if isinstance(cell, int) else "string")
+        for head, cell in zip(grid.heads, first, strict=True)
+    ]
+    records = [dg.TableRecord(dict(zip(grid.heads, row, strict=True))) for row in grid.rows]
+    return dg.MetadataValue.table(records, schema=dg.TableSchema(columns=columns))

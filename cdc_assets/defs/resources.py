@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,6 @@ from cdc_assets.run_coordinator import CHANGEFEED_TAG
 from cdc_assets.settings.config import ChangefeedSettings, settings_file
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.settings.model import merged
-
-OpenFeed = Callable[..., AbstractContextManager[LakePipeline]]
-"""Opens the pipeline of a changefeed, as `ConfiguredFeed.pipeline` does with its resources."""
 
 
 class S3Credentials(S3Resource):

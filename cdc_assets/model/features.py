@@ -10,7 +10,9 @@ from importlib import import_module
 from types import ModuleType
 
 PARTS: Mapping[str, tuple[str, ...]] = {
+    "defs": ("cuts", "forgetting", "verification"),
     "operations": ("cuts",),
+    "operations_request": ("cuts", "forgetting", "verification"),
     "pipeline": ("completeness", "cuts"),
     "preflight": ("completeness", "masks"),
 }

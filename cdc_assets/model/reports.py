@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from cdc_assets.model.progress import MissingRows
 from cdc_assets.model.tso import Tso
@@ -153,3 +154,38 @@ class StepResult:
     alike: AlikeKeys = AlikeKeys()
     passed_over: int = 0
     missing: MissingRows | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Rows below their heads, as people are shown them."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class OperationReport:
+    """The report of an operation that was carried out.
+
+    Args:
+        document: What programs read, as JSON; a list of an operation on each of several changefeeds.
+        lines: What a command prints: sentences and tables, and sentences that go to the error stream.
+        figures: What a job shows: numbers, texts and tables by name.
+        complete: Whether a command exits with 0.
+        failure: Why a job fails, "" where it does not.
+        repeatable: Whether another run of the job may help.
+    """
+
+    document: Any
+    lines: Sequence[str | Grid | Aside] = ()
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    complete: bool = True
+    failure: str = ""
+    repeatable: bool = False
+
+
+class Aside(str):
+    """A sentence for the error stream."""
+
+    __slots__ = ()

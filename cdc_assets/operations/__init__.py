@@ -21,7 +21,7 @@ purge          dropped tables removed for good, with their files
 query          rows of lake tables for a first look, and SQL on them
 rebuild        tables rebuilt from the whole recorded history, aside, and swapped in one commit each
 release        decide held DDL: `cdc-assets release TABLE VERSION --apply "DDL" | --skip | --rebuild | --undo`
-requests       what people ask of an operation, for its command and its job
+requests       operations that people ask for, from which commands and jobs are built
 status         the states of a lake's tables
 tickets        work that is under way, told from what was killed
 """

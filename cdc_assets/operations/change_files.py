@@ -10,14 +10,14 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,11 +27,16 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.features.verification.operations_rows import python_rows
 from cdc_assets.io.scratch import scratch
 from cdc_assets.io.storage import Opener
-from cdc_assets.io.storage_uri import opener
+from cdc_assets.io.storage_uri import display, opener
+from cdc_assets.model.reports import Aside, OperationReport
+from cdc_assets.model.wording import counted
 from cdc_assets.operations.extract import Extract, extract
 from cdc_assets.operations.moments import position_of
-from cdc_assets.operations.requests import ChangesRequest
-from cdc_assets.pipeline.pipeline import Pipeline, looking_again
+from cdc_assets.operations.requests import ChangesRequest, OperationRun, pairs
+from cdc_assets.pipeline.pipeline import looking_again
+
+if TYPE_CHECKING:
+    from cdc_assets.operations.lake_pipeline import LakePipeline
 
 _PART = re.compile(r"\.[0-9a-f]{32}\.part$")
 """The end of the name of a copy that is not finished."""
@@ -104,13 +109,25 @@ _PLAIN_SCALE = 6
 """Digits behind the point that a decimal has at most whose text never has an exponent."""
 
 
-def extract_range(
-    pipeline: Pipeline, request: ChangesRequest, options: Mapping[str, Any] | None = None
-) -> tuple[Extract, int]:
-    """Write the changes that a request names, with fsspec's `options`: see `write_extract`."""
+def carry_out(pipeline: LakePipeline, run: OperationRun, request: ChangesRequest) -> Iterator[tuple[Extract, int]]:
+    """Write the requested changes, and yield the extract with its number of rows: see `write_extract`."""
     since, until = position_of(pipeline, request.since), position_of(pipeline, request.until)
     changes = partial(extract, pipeline, request.table, since, until, net=request.net)
-    return write_extract(changes, request.out, request.format, options or {})
+    yield write_extract(changes, request.out, request.format, pairs(request.out_options, "--out-option"))
+
+
+def report(feed: str, request: ChangesRequest, parts_done: Sequence[tuple[Extract, int]]) -> OperationReport:
+    """Return what was written, and what is not in it."""
+    ((extraction, count),) = parts_done
+    rows = counted(count, "row" if request.net else "change")
+    span = f"after {extraction.since} and through {extraction.until}"
+    lines: list[str] = [f"{extraction.table}: {rows} {span}, from the {extraction.source}"]
+    if extraction.forgotten_through >= 0:
+        lines.append(f"not in it: changes through {extraction.forgotten_through} of keys that were forgotten")
+    lines += [Aside(f"changes may be missing: {reason}") for reason in extraction.lacks]
+    lines.append(f"written to {display(request.out)}: changes.{request.format}, extract.json")
+    about = {**extraction.description(), "rows": count}
+    return OperationReport({**about, "file": f"changes.{request.format}"}, lines, {**about, "out": request.out})
 
 
 def write_extract(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from cdc_assets.errors import BadSettings, Retryable
 from cdc_assets.lake.chores import Chores, TableFacts, chores, expirable, is_overdue
@@ -14,9 +14,12 @@ from cdc_assets.landing.maintenance import LandingDue, LandingLimits, LandingUpk
 from cdc_assets.landing.retention import Retention
 from cdc_assets.model.features import parts
 from cdc_assets.model.progress import Life
+from cdc_assets.model.reports import Aside, Grid, OperationReport
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.wording import counted
 from cdc_assets.operations.landings import landing_needs
 from cdc_assets.operations.named import is_called
+from cdc_assets.operations.requests import DueWork, MaintenanceRequest, OperationRun
 from cdc_assets.planning.plan import open_exchanges
 
 if TYPE_CHECKING:
@@ -94,6 +97,69 @@ class MaintenanceResult:
     def is_idle(self) -> bool:
         """Return whether nothing was due, neither for a table nor for a landing, in a dry run."""
         return not self.tables and not self.landing_due and not any(self.removed.values())
+
+
+def carry_out(pipeline: LakePipeline, run: OperationRun, request: MaintenanceRequest) -> Iterator[MaintenanceResult]:
+    """Maintain the requested tables, see `maintain`."""
+    say = _silent if run.attended else run.say  # a person is shown what was done, as a whole
+    yield maintain(pipeline, int(time.time() * 1000), request.tables, request.dry_run, say)
+
+
+def _silent(sentence: str) -> None:
+    """Say nothing."""
+
+
+def due(pipeline: LakePipeline) -> DueWork:
+    """Return what a run of maintenance would do now; that takes no Spark."""
+    due_result = maintain(pipeline, int(time.time() * 1000), dry=True)
+    if due_result.is_idle:
+        return DueWork(why_none=f"nothing is due for {counted(due_result.idle, 'table')}")
+    return DueWork(tuple(table.name for table in due_result.tables))
+
+
+def report(feed: str, request: MaintenanceRequest, parts_done: Sequence[MaintenanceResult]) -> OperationReport:
+    """Return what was done for each table, and what of it was not."""
+    (done,) = parts_done
+    heads = ("table", "due" if request.dry_run else "done", *MOVE_HEADS, "orphans")
+    rows = [(table.before.table, str(table.due), *table.moves, table.orphans) for table in done.tables]
+    lines: list[str | Grid] = [Grid(heads, rows)] if rows else []
+    if done.idle or not rows:
+        lines.append(f"Nothing is due for {counted(done.idle, 'table')}.")
+    if landing := done.landing or done.landing_due:
+        lines.append(f"{landing}.")
+    lines += [
+        f"{counted(len(names), what.removesuffix('s'))} {'to remove' if request.dry_run else 'removed'}."
+        for what, names in done.removed.items()
+        if names
+    ]
+    problems = [f"{table.before.table}: {table.problem}" for table in done.tables if table.problem]
+    leftovers = {"stages_removed": done.stages, "rebuild_tables_removed": done.aside}
+    landed = done.landing.figures() if done.landing is not None else {}
+    document = {
+        "changefeed": feed,
+        "tables": {table.before.table: table.figures() for table in done.tables},
+        "idle": done.idle,
+        **leftovers,
+        **{f"{what}_removed": names for what, names in done.removed.items()},
+        **landed,
+        **({"landing_due": asdict(done.landing_due)} if done.landing_due else {}),
+    }
+    figures: dict[str, Any] = {
+        "tables_maintained": len(done.tables),
+        "tables_idle": done.idle,
+        **leftovers,
+        **{f"{what}_removed": len(names) for what, names in done.removed.items()},
+        "orphan_files_removed": sum(table.orphans for table in done.tables),
+        **landed,
+        **({"landing_due": str(done.landing_due)} if done.landing_due else {}),
+    }
+    for name in ("data_files", "data_bytes", "delete_files", "snapshots"):
+        figures[f"{name}_before"] = sum(getattr(table.before, name) for table in done.tables)
+        figures[name] = sum(getattr(table.after, name) for table in done.tables)
+    if done.tables:
+        moves = [(table.before.table, str(table.due), *table.moves, table.problem) for table in done.tables]
+        figures["tables"] = Grid(("table", "done", *MOVE_HEADS, "problem"), moves)
+    return OperationReport([document], [*lines, *map(Aside, problems)], figures, done.complete, "\n".join(problems))
 
 
 def maintain(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -10,13 +11,15 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.model.features import parts
 from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.progress import AppliedState, Life
-from cdc_assets.model.reports import StepResult
+from cdc_assets.model.reports import Grid, OperationReport, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, tso_time, wall_clock_ms
 from cdc_assets.operations.named import is_called
+from cdc_assets.operations.requests import OperationRun, PurgeRequest
 from cdc_assets.planning.plan import open_exchanges
 
 if TYPE_CHECKING:
+    from cdc_assets.operations.lake_pipeline import LakePipeline
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
@@ -39,6 +42,31 @@ class PurgeResult:
     name: TableId
     dropped: Tso
     kept: str = ""
+
+
+def carry_out(pipeline: LakePipeline, run: OperationRun, request: PurgeRequest) -> Iterator[PurgeResult]:
+    """Remove the requested tables, with consent; yield them, and those that are kept."""
+    before_ms = int((time.time() - request.days * 86_400) * 1000) if request.days else None
+    dropped_tables = purge(pipeline, pipeline.lake, run.name, request.tables, before_ms, dry=True)
+    gone = [str(table.life) for table in dropped_tables if not table.kept]
+    if gone and not request.dry_run:
+        run.consent(f"Remove {', '.join(gone)} with all files?")
+        dropped_tables = purge(pipeline, pipeline.lake, run.name, request.tables, before_ms)
+    yield from dropped_tables
+
+
+def report(feed: str, request: PurgeRequest, parts_done: Sequence[PurgeResult]) -> OperationReport:
+    """Return which tables were removed, and which are kept and why."""
+    heads = ("changefeed", "table", "kind", "name", "dropped", "kept")
+    rows = [
+        (feed, str(table.life), table.life.kind or "mirror", str(table.name), tso_time(table.dropped), table.kept)
+        for table in parts_done
+    ]
+    return OperationReport(
+        [dict(zip(heads, row, strict=True)) for row in rows],
+        [Grid(heads, rows) if rows else "No dropped table is to be removed."],
+        complete=not any(table.kept for table in parts_done),
+    )
 
 
 def purge(

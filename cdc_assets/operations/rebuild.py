@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from cdc_assets.errors import CdcError, LakeUnavailable, RebuildRefused, TableHeld, TableMoved
 from cdc_assets.features.completeness.pipeline import mark
@@ -31,7 +31,7 @@ from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.landed import Landed, LandedEvent
 from cdc_assets.model.ledger_entries import FileEntry
 from cdc_assets.model.progress import AppliedState, Base, Life, State
-from cdc_assets.model.reports import FileStats, StepResult
+from cdc_assets.model.reports import FileStats, Grid, OperationReport, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import ApplyRows, HoldTable, Step
@@ -39,7 +39,7 @@ from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.tso import Tso, tso_now
 from cdc_assets.model.wording import counted, first_of
 from cdc_assets.operations.named import is_called, no_such_table
-from cdc_assets.operations.requests import RebuildRequest
+from cdc_assets.operations.requests import OperationRun, RebuildRequest
 from cdc_assets.operations.tickets import Tickets, is_open, kept_alive
 from cdc_assets.pipeline.missing_files import expired_files, missing_files
 from cdc_assets.pipeline.outcome import Outcome
@@ -49,6 +49,9 @@ from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import families
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import Source
+
+if TYPE_CHECKING:
+    from cdc_assets.operations.lake_pipeline import LakePipeline
 
 _SWAPS = 6
 """Most swaps that the rebuild tries for a table that a writer keeps moving, before it gives up."""
@@ -212,9 +215,48 @@ def incomplete_in_dumps(pipeline: Pipeline) -> tuple[str, ...]:
     return tuple(str(life) for life in sorted(planned.history.offered) if _lacks_rows(planned, life, planned.applied))
 
 
-def requested_tables(pipeline: Pipeline, request: RebuildRequest) -> Sequence[str] | None:
-    """Return the tables that are asked for, none for all; None where no incomplete table is in a dump."""
-    return (incomplete_in_dumps(pipeline) or None) if request.incomplete else request.tables
+def carry_out(
+    pipeline: LakePipeline, run: OperationRun, request: RebuildRequest
+) -> Iterator[SwappedTable | TargetTable]:
+    """Rebuild the requested tables; yield each that was swapped, in a dry run each that would be."""
+    tables = (incomplete_in_dumps(pipeline) or None) if request.incomplete else request.tables
+    if tables is None:
+        run.say("no incomplete table is in a dump: nothing is to be imported")
+    elif request.dry_run:
+        yield from rebuild_targets(pipeline, tables)
+    else:
+        from cdc_assets.lake.swap import Rebuilds
+
+        def consent(losses: str) -> None:
+            run.consent(f"{losses}\nRebuild all the same?")
+
+        yield from rebuild(pipeline, Rebuilds(pipeline.lake), tables, run.name, run.say, consent)
+
+
+def report(feed: str, request: RebuildRequest, parts_done: Sequence[SwappedTable | TargetTable]) -> OperationReport:
+    """Return which tables were swapped, or would be."""
+    swapped = [table for table in parts_done if isinstance(table, SwappedTable)]
+    targets = [table for table in parts_done if isinstance(table, TargetTable)]
+    if request.dry_run:
+        names = [str(target.name or "dropped") for target in targets]
+        rows = [(t.life, name, t.steps, f"{t.file_bytes:,}") for t, name in zip(targets, names, strict=True)]
+        return OperationReport(
+            [
+                {"table": str(t.life), "name": name, "steps": t.steps, "file_bytes": t.file_bytes, "loss": t.loss}
+                for t, name in zip(targets, names, strict=True)
+            ],
+            [
+                Grid(("table", "name", "steps", "changed bytes"), rows),
+                *(f"cannot be undone: {target.life}: {target.loss}" for target in targets if target.loss),
+                f"{counted(len(targets), 'table')} would be rebuilt; nothing was changed.",
+            ],
+        )
+    heads = ("table", "name", "through", "swap_seconds")
+    done = [(str(table.life), str(table.name or "dropped"), table.through, table.result.seconds) for table in swapped]
+    grid = Grid(heads, [(*row[:3], f"{row[3]:.2f}") for row in done])
+    return OperationReport(
+        [dict(zip(heads, row, strict=True)) for row in done], [grid] if done or not request.incomplete else []
+    )
 
 
 def _lacks_rows(planned: Plan, life: Life, applied: Mapping[Life, AppliedState]) -> bool:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from cdc_assets.cli import commands
 from cdc_assets.cli.options import confirm
 from cdc_assets.errors import BadSettings
-from cdc_assets.operations.requests import ChangesRequest, ForgetRequest, NewCut, VerifyRequest
+from cdc_assets.operations.requests import operations
 
 
 class Terminal(io.StringIO):
@@ -46,17 +46,13 @@ def test_a_person_is_asked_and_no_ends_the_command(monkeypatch: pytest.MonkeyPat
     assert ended.value.exit_code == 1
 
 
-COMMANDS = {
-    "cut": (NewCut, ()),
-    "extract": (ChangesRequest, ("s.t",)),
-    "verify": (VerifyRequest, ()),
-    "forget": (ForgetRequest, ("s.t", "1", "--yes")),
-}
+ARGUMENTS = {"extract": ("s.t",), "forget": ("s.t", "1", "--yes")}
 TEXTS = [
-    (command, field.metadata["flag"] or f"--{field.name}")
-    for command, (request, _) in COMMANDS.items()
-    for field in dataclasses.fields(request)
-    if field.metadata["place"] == "both"
+    (operation.name, field.metadata["flag"] or f"--{field.name.replace('_', '-')}")
+    for operation in operations()
+    for field in dataclasses.fields(operation.request)
+    if field.metadata["place"] != "form"
+    and not field.metadata["argument"]
     and not field.metadata["choices"]
     and field.default in ("", dataclasses.MISSING)
 ]
@@ -70,6 +66,6 @@ def test_an_option_without_a_value_is_refused_before_anything_is_done(
     given = {"--from": "1", "--to": "2", "--out": str(tmp_path / "out")} if command == "extract" else {}
     options = [part for name, value in {**given, option: ""}.items() for part in (name, value)]
     lake = ["--warehouse", str(tmp_path / "lake"), "--sink-uri", f"file://{tmp_path}/feed?protocol=csv"]
-    result = CliRunner().invoke(commands, [command, *COMMANDS[command][1], *options, *lake])
+    result = CliRunner().invoke(commands, [command, *ARGUMENTS.get(command, ()), *options, *lake])
     assert result.exit_code == 2
     assert f"'{option}': it is empty" in result.output

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from cdc_assets.cli import commands
 from cdc_assets.errors import BadSettings, ForgetRefused
-from cdc_assets.features.forgetting.cli import forget as forget_command
 from cdc_assets.features.forgetting.operations import forget
 from cdc_assets.features.forgetting.operations_keep_out import let_in
 from cdc_assets.features.quarantine.operations import replay
@@ -610,7 +610,11 @@ def test_a_key_more_of_a_table_that_was_renamed_is_kept_out_under_the_decision_t
 
 
 def test_the_command_names_a_decision_by_its_keys_and_not_as_the_changefeed() -> None:
-    options = [option for parameter in forget_command.params for option in (*parameter.opts, *parameter.secondary_opts)]
+    options = [
+        option
+        for parameter in commands.commands["forget"].params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    ]
     assert len(options) == len(set(options))
 
 

@@ -1,11 +1,11 @@
-"""Cuts in Dagster: an asset with an event for each, a job that makes one, and a schedule for regular ones.
+"""Cuts in Dagster: an asset with an event for each, and a schedule for regular ones.
 
 Regular cuts are made by whichever run comes first after the end of an interval; the schedule asks for one where none
 came, because nothing was committed.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import dagster as dg
@@ -15,16 +15,14 @@ from dagster_aws.s3 import S3Resource
 from cdc_assets.defs.events import RunEvents
 from cdc_assets.defs.metadata import text_table
 from cdc_assets.defs.names import asset_key
-from cdc_assets.defs.operations import operation_job
-from cdc_assets.defs.resources import ConfiguredFeed, OpenFeed
+from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.defs.sensor import UNFINISHED
 from cdc_assets.errors import MetadataMissing
-from cdc_assets.features.cuts.operations import make_cut, waiting_cut
+from cdc_assets.features.cuts.operations import waiting_cut
 from cdc_assets.model.cuts import Cut, CutOutcome
 from cdc_assets.model.tso import tso_time
-from cdc_assets.operations.requests import NewCut
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.pipeline.outcome import RunHooks
-from cdc_assets.pipeline.pipeline import log_steps
 
 _TICKS = "*/5 * * * *"
 
@@ -51,28 +49,22 @@ def cut_specs(source: ConfiguredFeed) -> list[dg.AssetSpec]:
     ]
 
 
-def cut_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
-    """Return the job that makes a cut now."""
+def job_events(
+    context: dg.OpExecutionContext,
+    source: ConfiguredFeed,
+    pipeline: LakePipeline,
+    carry_out: Callable[[RunHooks], Iterator[Cut]],
+) -> Iterator[Any]:
+    """Yield the events of the tables that were applied for a cut, and log that of the cut."""
+    events = RunEvents(context, source, pipeline)
+    events.begin()
+    for made in carry_out(RunHooks(events.after)):
+        context.log_event(_made(source.changefeed.name, made))
+    yield from events.finish(pipeline.status())
+    yield from events.close()
 
-    def cut_tables(context: dg.OpExecutionContext, request: NewCut, open_feed: OpenFeed) -> Iterator[Any]:
-        """Bring all tables to one position, tag their snapshots, and list them."""
-        with open_feed(log_steps(context.log.info)) as pipeline:
-            events = RunEvents(context, source, pipeline)
-            events.begin()
-            hooks = RunHooks(events.after)
-            names = request.name, "dagster", context.run_id
-            context.log_event(
-                _made(source.changefeed.name, make_cut(pipeline, *names, whole=request.require_all, hooks=hooks))
-            )
-            yield from events.finish(pipeline.status())
-            yield from events.close()
 
-    description = (
-        "Makes a cut: one state of all tables at one position, which any engine reads by its name. Tables "
-        "are applied as far as there first. One that is not exactly its source (held, incomplete, with records in "
-        "quarantine) is absent, with the reason; with `require_all` no cut is made then."
-    )
-    return operation_job(source, f"{job_name}_tables", NewCut, cut_tables, description)
+JOB_EVENTS = {"cut": job_events}
 
 
 def events(changefeed: str, outcome: CutOutcome) -> list[dg.AssetMaterialization]:

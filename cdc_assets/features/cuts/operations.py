@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cdc_assets.errors import BadSettings, InputError
+from cdc_assets.features.cuts.operations_request import NewCut
 from cdc_assets.features.cuts.pipeline import cut_outcomes, cuts_of, plan_cut
 from cdc_assets.features.cuts.planning import cut_members, due_position, expired_cuts
 from cdc_assets.model.cuts import Cut, CutRequest, cut_requests
 from cdc_assets.model.progress import Life
+from cdc_assets.model.reports import Aside, Grid, OperationReport
 from cdc_assets.model.tso import Tso, tso_time
+from cdc_assets.model.wording import counted
+from cdc_assets.operations.requests import OperationRun
 from cdc_assets.pipeline.outcome import NO_HOOKS, RunHooks
 
 if TYPE_CHECKING:
@@ -31,6 +37,48 @@ _ATTEMPTS = 4
 _DAY_MS = 86_400_000
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+
+
+def carry_out(pipeline: LakePipeline, run: OperationRun, request: NewCut) -> Iterator[Cut | CutRequest]:
+    """Make the requested cut, or remove it; yield it."""
+    if request.remove:
+        yield remove_cut(pipeline, request.remove)
+    else:
+        hooks, who = run.hooks or NO_HOOKS, request.who or run.who
+        yield make_cut(pipeline, request.name, who, run.name, whole=request.require_all, hooks=hooks)
+
+
+def report(feed: str, request: NewCut, parts_done: Sequence[Cut | CutRequest]) -> OperationReport:
+    """Return which tables are in the cut, and which are not and why."""
+    (done,) = parts_done
+    if isinstance(done, CutRequest):
+        sentence = f"{done.name} of {tso_time(done.at)} is removed."
+        return OperationReport({"removed": done.name, "position": done.at}, [sentence])
+    heads = ("table", "snapshot", "applied through")
+    lines: list[str | Grid] = [Grid(heads, [(table.name, table.snapshot_id, table.applied_ts) for table in done.taken])]
+    for table in done.tables:
+        if reason := table.why_not or table.lacks:
+            sentence = f"{'without' if table.snapshot_id is None else 'not exact'} {table.name}: {reason}"
+            lines.append(Aside(sentence) if table.lacks else sentence)
+    lines.append(f"{done.name}: {counted(len(done.taken), 'table')} as of {done.at} ({tso_time(done.at)})")
+    return OperationReport(cut_json(feed, done), lines, complete=done.accepted)
+
+
+def cut_json(feed: str, cut: Cut) -> dict[str, Any]:
+    """Return a cut with its tables, for programs."""
+    tables = [
+        {**asdict(table), "name": str(table.name), "life": str(table.life), "kind": table.life.kind or "mirror"}
+        for table in cut.tables
+    ]
+    return {
+        "changefeed": feed,
+        "name": cut.name,
+        "position": cut.at,
+        "time": tso_time(cut.at),
+        "made": cut.made,
+        "exact": cut.exact,
+        "tables": tables,
+    }
 
 
 def waiting_cut(pipeline: Pipeline) -> Tso | None:

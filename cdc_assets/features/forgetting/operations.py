@@ -17,6 +17,7 @@ are named. Every part may be repeated, so a run that was killed is finished by t
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +26,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
 
 import pyarrow as pa
 
@@ -34,7 +36,7 @@ from cdc_assets.decoding.window import Window
 from cdc_assets.errors import BadSettings, CdcError, ForgetRefused, TableMoved
 from cdc_assets.features.cuts.operations import remove_cut
 from cdc_assets.features.cuts.pipeline import cuts_of
-from cdc_assets.features.forgetting.operations_keep_out import decide
+from cdc_assets.features.forgetting.operations_keep_out import decide, let_in, parse_until
 from cdc_assets.features.forgetting.operations_key_bytes import key_bytes
 from cdc_assets.features.forgetting.operations_landed import (
     LandedRows,
@@ -44,6 +46,7 @@ from cdc_assets.features.forgetting.operations_landed import (
     refuse_unread,
     search_landed,
 )
+from cdc_assets.features.forgetting.operations_request import ForgetRequest
 from cdc_assets.features.forgetting.operations_tables import (
     MeantTable,
     applied_through,
@@ -51,24 +54,29 @@ from cdc_assets.features.forgetting.operations_tables import (
     meant_table,
     targets_of,
 )
+from cdc_assets.features.forgetting.report import forget_figures, forget_json, forget_lines, found_report
 from cdc_assets.io.scratch import remove_left
+from cdc_assets.io.storage_uri import opener
 from cdc_assets.lake.names import format_identity, parse_identity
 from cdc_assets.model.cuts import cut_requests
 from cdc_assets.model.forgetting import ForgetReport, ForgottenKeys, RemovedRows, SearchedFiles
 from cdc_assets.model.progress import AppliedState, Life, Progress
 from cdc_assets.model.quarantine import HasKeys, QuarantinedRow, RecordContent
+from cdc_assets.model.reports import OperationReport
 from cdc_assets.model.steps import AddedStep, ApplyRows, ExchangePartition, HoldTable
 from cdc_assets.model.tickets import STALE_SECONDS, Ticket
 from cdc_assets.model.tso import Tso, iso_now, iso_time
 from cdc_assets.model.wording import counted
-from cdc_assets.operations.keys import keyed_alike, record_has_key
+from cdc_assets.operations.keys import keyed_alike, parse_keys, record_has_key
 from cdc_assets.operations.named import is_called
+from cdc_assets.operations.requests import OperationRun
 from cdc_assets.operations.tickets import Tickets, kept_alive, note
 from cdc_assets.pipeline.pipeline import looking_again
 from cdc_assets.pipeline.replay import Reading, Replay
 
 if TYPE_CHECKING:
     from cdc_assets.model.table_history import TableHistory
+    from cdc_assets.operations.lake_pipeline import LakePipeline
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
@@ -117,6 +125,93 @@ class ForgettingLake(Tickets, Protocol):
 
     def search_records(self, has: HasKeys) -> SearchedFiles:
         """Read all that the quarantine has, and tell where such records are."""
+
+
+Done = ForgetReport | ForgottenKeys | Ticket | tuple[Life, SearchedFiles]
+"""The result of a run, which forgot rows, let keys in again, ended runs that were killed, or looked only."""
+
+
+def carry_out(pipeline: LakePipeline, run: OperationRun, request: ForgetRequest) -> Iterator[Done]:
+    """Forget the requested rows, with consent; or look where they are, let keys in, end runs that were killed."""
+    if request.undo:
+        yield let_in(pipeline, request.table, request.undo, run.name)
+        return
+    from cdc_assets.features.forgetting.lake import LakeForgetting  # PyIceberg's readers, which nothing else here needs
+
+    lake, table = LakeForgetting(pipeline.lake), request.table
+    if request.abandon:
+        run.consent(f"Forget that runs on {table} were broken off, though rows of their keys may be left?")
+        yield from abandon(pipeline, lake, table, run.name)
+        return
+    keys = _requested_keys(pipeline, request)
+    if not request.dry_run:
+        cuts = ", and remove the cuts that have them" if request.remove_cuts else ""
+        run.consent(f"Take the rows of {counted(len(keys), 'key')} out of {table}, its history and files{cuts}?")
+    through = parse_until(pipeline, request.until) if request.until else None
+    if request.dry_run:
+        yield from find_rows(pipeline, lake, table, keys, through).items()
+        return
+    yield forget(
+        pipeline, lake, table, keys, run.name, run.say, through, request.decision, request.records,
+        remove_cuts=request.remove_cuts,
+    )  # fmt: skip
+
+
+def _requested_keys(pipeline: Pipeline, request: ForgetRequest) -> Sequence[Sequence[str]]:
+    """Return the keys, from wherever a command or a job has them. Raises BadSettings where there are none."""
+    if request.key:
+        return [list(request.key)]
+    if request.keys is not None:
+        return parse_keys(Path(request.keys).read_bytes(), request.keys)
+    if request.keys_variable:
+        if request.keys_variable not in os.environ:
+            raise BadSettings(
+                f"The environment variable {request.keys_variable} is not set where the job runs. Set it."
+            )
+        return parse_keys(os.environ[request.keys_variable], request.keys_variable)
+    directory, _, name = request.keys_file.rpartition("/")
+    if not directory:
+        raise BadSettings(f"keys_file is {request.keys_file!r}; expected a URI such as s3://bucket/keys.csv.")
+    try:
+        content = opener(directory, pipeline.settings.storage(), "keys_file").fetch(name)
+    except FileNotFoundError:
+        raise BadSettings(f"keys_file is {request.keys_file!r}, and there is no such file. Write it there.") from None
+    return parse_keys(content, request.keys_file)
+
+
+def report(feed: str, request: ForgetRequest, parts_done: Sequence[Done]) -> OperationReport:
+    """Return what was done, without a key in the figures of a job."""
+    if request.undo:
+        (ended,) = cast("Sequence[ForgottenKeys]", parts_done)
+        count, table = len(ended.digests), str(ended.table)
+        return OperationReport(
+            {"name": ended.name, "table": table, "keys": count},
+            [
+                f"{request.undo}: {counted(count, 'key')} of {table} let in from now on",
+                "  what was left out comes with a rebuild",
+            ],
+            {"let_in": count, "table": table},
+        )
+    if request.abandon:
+        runs = cast("Sequence[Ticket]", parts_done)
+        return OperationReport(
+            [{"table": left.table, "keys": left.keys, "began": left.since} for left in runs],
+            [
+                line
+                for left in runs
+                for line in (
+                    f"{left.table}: {counted(left.keys, 'key')} of a run that began at {left.since} abandoned",
+                    "  rows of them may be left; the journal says so, and status no more",
+                )
+            ],
+            {"abandoned": len(runs), "keys": sum(left.keys for left in runs)},
+        )
+    if request.dry_run:
+        return found_report(dict(cast("Sequence[tuple[Life, SearchedFiles]]", parts_done)))
+    (done,) = cast("Sequence[ForgetReport]", parts_done)
+    failure = "" if done.complete else "Rows are left, see the report. Launch the same job again."
+    lines = list(forget_lines(done))
+    return OperationReport(forget_json(done), lines, forget_figures(done), done.complete, failure, repeatable=True)
 
 
 def forget(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from cdc_assets.io.scratch import SCRATCH
 from cdc_assets.model.cuts import is_unnamed
-from cdc_assets.model.forgetting import ForgetReport
+from cdc_assets.model.forgetting import ForgetReport, SearchedFiles
+from cdc_assets.model.progress import Life
+from cdc_assets.model.reports import Grid, OperationReport
 from cdc_assets.model.wording import counted
 
 NOT_SEARCHED = (
@@ -82,3 +84,50 @@ def forget_json(report: ForgetReport) -> dict[str, Any]:
     removed = [{**asdict(removal), "life": str(removal.life)} for removal in report.removed]
     figures = {**asdict(report), "table": str(report.table), "removed": removed, "complete": report.complete}
     return {**figures, "found_nothing": report.found_nothing, "not_searched": NOT_SEARCHED}
+
+
+def forget_figures(report: ForgetReport) -> dict[str, Any]:
+    """Return a report's figures without a key: those that rows were moved from or to are counted."""
+    removed = [(str(table.life), table.keys, table.rows, table.files_rewritten) for table in report.removed]
+    searched = [(place.place, place.files, place.bytes, len(place.having)) for place in report.searched]
+    return {
+        "table": str(report.table),
+        "keys": report.keys,
+        "complete": report.complete,
+        "begun": report.begun,
+        "ended": report.ended,
+        "copies_removed": report.copies,
+        "files_rewritten": sum(table.files_rewritten for table in report.removed),
+        "snapshots_expired": sum(table.snapshots_expired for table in report.removed),
+        "records_removed": len(report.records),
+        **({"unknown": [f"{place} {UNKNOWN} (records)" for place in report.unknown]} if report.unknown else {}),
+        "messages_emptied": report.messages,
+        "keys_moved": len(report.moved),
+        "cuts_removed": list(report.cuts),
+        **(
+            {"cuts_kept": [f"{kept_text(name)} (remove_cuts)" for name in report.kept_cuts]} if report.kept_cuts else {}
+        ),
+        "tables_with_lost_messages": list(report.lost),
+        **({"removed": Grid(("table", "keys with rows", "copies", "files written"), removed)} if removed else {}),
+        "searched": Grid(("place", "files", "bytes", "files with rows"), searched),
+        "not_searched": NOT_SEARCHED,
+        "not_ours": report.feed,
+        **({"no_rows": NO_ROWS} if report.found_nothing else {}),
+        **({"continued": list(report.continued)} if report.continued else {}),
+        **({"kept_out_by": report.kept_out, "until": report.until} if report.kept_out else {}),
+    }
+
+
+def found_report(searches: Mapping[Life, SearchedFiles]) -> OperationReport:
+    """Return in how many files of each table rows of the keys are."""
+    rows = [
+        (str(life), len(search.having), search.files, search.bytes, ", ".join(search.tags))
+        for life, search in searches.items()
+    ]
+    return OperationReport(
+        [dict(zip(("table", "having", "files", "bytes", "cuts"), row, strict=True)) for row in rows],
+        [
+            Grid(("table", "files with rows", "files", "bytes", "cuts with rows"), rows),
+            "Nothing was changed. Quarantine, stages and landed messages are searched by the run itself.",
+        ],
+    )

@@ -47,6 +47,7 @@ from cdc_assets.features.verification.operations_ranges import (
     plan_ranges,
 )
 from cdc_assets.features.verification.operations_repair import RepairableLake, UnequalRows, repair
+from cdc_assets.features.verification.operations_request import VerifyRequest
 from cdc_assets.features.verification.operations_rows import (
     BlockFacts,
     ComparedRows,
@@ -54,6 +55,7 @@ from cdc_assets.features.verification.operations_rows import (
     SourceChanged,
     borders_of,
 )
+from cdc_assets.features.verification.report import comparison_json, comparison_lines, summary_line
 from cdc_assets.formats.decoded import NOT_WRITTEN
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, REPAIRED, TableComparison
 from cdc_assets.model.cuts import Cut
@@ -61,19 +63,20 @@ from cdc_assets.model.dumps import Dump, DumpTable, RowCondition
 from cdc_assets.model.forgetting import kept_out
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.recipe import ExcludedKeys
+from cdc_assets.model.reports import OperationReport
 from cdc_assets.model.schema import ByName, Column, TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.named import is_called, mirrors, no_such_table, table_called
-from cdc_assets.operations.requests import VerifyRequest
+from cdc_assets.operations.requests import OperationRun, pairs
 from cdc_assets.operations.table_rows import LakeRows
 from cdc_assets.pipeline.outcome import deficits_at
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.recipe import made_for, masked_otherwise
-from cdc_assets.settings.sections import VerifySettings
+from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import InitialSource
 from cdc_assets.sources.replicated import ReplicatedTables, replicated
 from cdc_assets.types.fidelity import guesses
@@ -81,6 +84,7 @@ from cdc_assets.types.mysql_types import arrow_type, iceberg_type, type_text
 
 if TYPE_CHECKING:
     from cdc_assets.landing.landing import Executors
+    from cdc_assets.operations.lake_pipeline import LakePipeline
 
 _WRITTEN = (
     "the source's table was written to while it was compared. Stop what writes into it, apply to the end, and compare "
@@ -111,22 +115,84 @@ class VerifyOptions:
     cut: str = ""
 
 
-def options_of(settings: VerifySettings, request: VerifyRequest, run: str = "") -> VerifyOptions:
-    """Return the options of a run: those of the settings, with what it is asked for. Raises BadSettings."""
-    return VerifyOptions(
+Say = Callable[[TableId, str, int], object]
+"""Called with a table, the side that is read and how many rows more were read of it."""
+
+
+def carry_out(pipeline: LakePipeline, run: OperationRun, request: VerifyRequest) -> Iterator[TableComparison]:
+    """Compare the requested tables with their source, as the settings and the request say."""
+    settings = pipeline.settings.verify
+    shown = settings.shown if request.shown is None else request.shown
+    options = VerifyOptions(
         quiet=settings.quiet or request.quiet,
-        threads=settings.threads,
-        rows_per_second=settings.rows_per_second,
-        shown=settings.shown,
+        threads=request.threads or settings.threads,
+        rows_per_second=request.limit_rate or settings.rows_per_second,
+        shown=shown,
         choice=parse_choice(request.where, request.sample or settings.sample, secrets.randbelow(1 << 30)),
         repair=request.repair,
         cut=request.cut,
-        run=run,
+        run=run.name,
     )
+    say = _progress(run) if run.attended else _silent
+    connect, tables = _other_side(pipeline.settings, request), request.tables or settings.tables
+    yield from verify(pipeline, pipeline.lake, connect, options, tables, say=say)
 
 
-Say = Callable[[TableId, str, int], object]
-"""Called with a table, the side that is read and how many rows more were read of it."""
+def _other_side(settings: ChangefeedSettings, request: VerifyRequest) -> Callable[[Tso], InitialSource]:
+    """Return what opens the source, or the dump, that the request or the settings name."""
+    from cdc_assets.features.dumps.settings import InitialSettings, ServerAddress, initial_from_flags
+
+    if request.dump:
+        initial = initial_from_flags([request.dump], pairs(request.details, "--dump-option"))
+        (dump,) = InitialSettings(**initial).connect(settings.storage_options)
+        return lambda at: dump
+    if not request.source:
+        return settings.verify.server.open
+    password = {"env": request.password_env} if request.password_env else {}
+    return ServerAddress.model_validate({"uri": request.source, "password": password}).open
+
+
+_SAY_SECONDS = 5.0
+"""Seconds between two lines of progress of one table."""
+
+
+def _progress(run: OperationRun) -> Say:
+    """Return what tells how many rows of each side were read."""
+    rows: Counter[tuple[TableId, str]] = Counter()
+    newest = time.monotonic()
+
+    def say(table: TableId, side: str, more: int) -> None:
+        nonlocal newest
+        rows[table, side] += more
+        if time.monotonic() - newest >= _SAY_SECONDS:
+            newest = time.monotonic()
+            run.say(f"{table}: {counted(rows[table, side], 'row')} of the {side}")
+
+    return say
+
+
+def _silent(table: TableId, side: str, more: int) -> None:
+    """Say nothing."""
+
+
+def report(feed: str, request: VerifyRequest, parts_done: Sequence[TableComparison]) -> OperationReport:
+    """Return how many tables are equal. What is different was said of each table when it had been compared."""
+    wrong = [table for table in parts_done if table.state not in (EQUAL, REPAIRED)]
+    about = [line for table in wrong for line in comparison_lines(replace(table, rows=()))]
+    summary = summary_line(parts_done)
+    figures = {
+        "tables_compared": len(parts_done),
+        "tables_equal": sum(table.state == EQUAL for table in parts_done),
+        "rows_compared": sum(table.source_rows for table in parts_done),
+        "rows_different": sum(table.missing + table.extra + table.differing for table in parts_done),
+    }
+    document = [comparison_json(feed, table) for table in parts_done]
+    failure = "\n".join([summary, *about]) if wrong else ""
+    return OperationReport(document, [summary], figures, not wrong, failure)
+
+
+part_lines = comparison_lines
+"""Lines about a table as soon as it has been compared."""
 
 
 def verify(
