@@ -72,7 +72,7 @@ _LONG = 64
 _BLOCK_BYTES, _BLOCK_MESSAGES, _MOST_BLOCK_BYTES = 1 << 22, 1 << 13, 1 << 25
 """Bytes and messages that are read side by side: a processor's caches should hold what is made of them, and what is
 done once for each value of a shape should be little beside it."""
-_FEW, _MOST_SHAPES = 192, 16
+FEW, _MOST_SHAPES = 192, 16
 """Fewer messages of a shape are left to the parser, and so is what has none of the first shapes: what is done once for
 a shape and its values takes as long as to parse some hundred messages."""
 _SCALAR = re.compile(rb'"(?:[^"\\]|\\.)*"|[^\s{}\[\],:"]+')
@@ -343,7 +343,7 @@ def _by_prefix(values: pa.BinaryArray, fixed: str) -> Iterator[tuple[bytes, Plac
     if len(other_places):
         yield b"", other_places, pieces(data, starts[other_places], ends[other_places])
     for _ in range(_MOST_SHAPES):
-        if len(left) < _FEW:
+        if len(left) < FEW:
             return
         message = bytes(view[starts[left[0]] : ends[left[0]]])
         text = message.decode() if is_utf8(message) else ""
@@ -358,13 +358,13 @@ def _by_prefix(values: pa.BinaryArray, fixed: str) -> Iterator[tuple[bytes, Plac
 
 def _read_block(values: pa.BinaryArray, prefix: bytes, fixed: str, unordered: Sequence[str]) -> Iterator[SameShape]:
     """Yield messages by their shapes, of which all begin with a prefix that `values` do not have."""
-    if len(values) < _FEW:
+    if len(values) < FEW:
         return
     block = _Block(values)
     left = block.plain.copy()
     for _ in range(_MOST_SHAPES):
         messages = np.flatnonzero(left)
-        if len(messages) < _FEW:
+        if len(messages) < FEW:
             return
         first = int(messages[0])
         left[first] = False
@@ -373,7 +373,7 @@ def _read_block(values: pa.BinaryArray, prefix: bytes, fixed: str, unordered: Se
             continue
         same_shape = block.of_shape(messages, shape, len(prefix))
         left[same_shape.messages] = False
-        if len(same_shape) >= _FEW:
+        if len(same_shape) >= FEW:
             yield same_shape
 
 

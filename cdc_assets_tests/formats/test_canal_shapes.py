@@ -49,7 +49,7 @@ def outcome(
     Or `as_file`, as those of a file that are all alike; `old` is cut out of at least `fewest_cut` records of no shape.
     """
     own = file_records if as_file else lambda frame, schema: iter(())
-    patches = ((json_records, "_FEW", few), (files, "file_records", own), (row_records, "_FEWEST", fewest_cut))
+    patches = ((json_records, "FEW", few), (files, "file_records", own), (row_records, "FEW", fewest_cut))
     with ExitStack() as stack:
         for module, name, value in patches:
             stack.enter_context(patch.object(module, name, value))
@@ -186,11 +186,11 @@ def test_recorded_files_say_the_same_by_shape_and_need_no_parser_but_for_partial
 
     steps = [step for step in plan(feed.listing(), {}).steps if isinstance(step, ApplyRows)]
     with monkeypatch.context() as patched:
-        patched.setattr(json_records, "_FEW", 1)
+        patched.setattr(json_records, "FEW", 1)
         patched.setattr(json_records, "_MOST_SHAPES", _NEVER)
         patched.setattr(json_records, "parsed_records", watched)
         by_shape = [decode_window(step, feed.reader) for step in steps]
-    monkeypatch.setattr(json_records, "_FEW", _NEVER)
+    monkeypatch.setattr(json_records, "FEW", _NEVER)
     monkeypatch.setattr(files, "file_records", lambda frame, schema: iter(()))
     for step, window in zip(steps, by_shape, strict=True):
         other = decode_window(step, feed.reader)

@@ -228,9 +228,9 @@ def comparable(decoded_rows: Decoded) -> tuple[Any, ...]:
 
 def check_both_ways(schema: TableSchema, sent: list[Sent]) -> None:
     """Read messages side by side and one by one, and compare all of it."""
-    with patch.object(json_records, "_FEW", 1 << 40):
+    with patch.object(json_records, "FEW", 1 << 40):
         spoken, alone = read(schema, sent)
-    with patch.object(json_records, "_FEW", 1):
+    with patch.object(json_records, "FEW", 1):
         assert read(schema, sent)[0] == spoken
         assert comparable(read(schema, sent)[1]) == comparable(alone)
 

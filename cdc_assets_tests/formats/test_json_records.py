@@ -80,7 +80,7 @@ def read(messages: list[bytes | None], few: int, fixed: str = "") -> dict[int, A
     """What messages hold, or why they are refused."""
     contents = dict[int, Any]()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(producer, "_FEW", few)
+        patch.setattr(producer, "FEW", few)
         for records in json_records(pa.array(messages, pa.binary()), fixed):
             reasons = {place: reason for place, _, reason in records.refused()}
             assert sorted(reasons) == np.flatnonzero(~records.sound).tolist()
@@ -131,7 +131,7 @@ def test_records_are_the_same_if_members_of_an_object_in_them_stand_in_any_order
     ]
     for few in (1, 1 << 40):
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(producer, "_FEW", few)
+            patched.setattr(producer, "FEW", few)
             sent = pa.array(edited(whole, spaced, in_ascii, []), pa.binary())
             for records in json_records(sent, unordered=("types",)):
                 for name in records.members("types"):
@@ -145,7 +145,7 @@ def test_some_of_the_records_are_as_they_were_among_all(
 ) -> None:
     sent = edited(*made)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(producer, "_FEW", 1)
+        patch.setattr(producer, "FEW", 1)
         for records in json_records(pa.array(sent, pa.binary())):
             size = len(records)
             kept = np.array(data.draw(st.lists(st.booleans(), min_size=size, max_size=size)), bool)
@@ -202,7 +202,7 @@ def test_the_first_reason_of_a_record_counts() -> None:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producer, "_FEW", 1)
+    monkeypatch.setattr(producer, "FEW", 1)
 
 
 def of_one_shape(sent: list[bytes]) -> dict[int, str | None]:

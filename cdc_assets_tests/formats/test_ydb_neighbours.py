@@ -114,6 +114,6 @@ def read(messages: list[Message]) -> list[Any]:
 @given(messages=MESSAGES)
 def test_a_record_is_the_same_whatever_stands_beside_it(few: int, messages: list[Message]) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(producers, "_FEW", few)
+        patched.setattr(producers, "FEW", few)
         together = read(messages)
     assert together == [read([message])[0] for message in messages]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats.json_records import json_records, parsed_records, same_shapes
+from cdc_assets.formats.json_records import FEW, json_records, parsed_records, same_shapes
 from cdc_assets.formats.records import Kinds, Marks, Path, RecordColumn, Records, bounds
 from cdc_assets.formats.words import pieces
 
@@ -29,8 +29,6 @@ TYPES = ("sqlType", "mysqlType")
 _OLD, _DATA = b',"old":[{', b'}],"data":[{'
 """Text before and after the columns of `old`. No text of JSON has a quote of its own in it, so that these are members
 of the record wherever no object has another one in it, as in rows."""
-_FEWEST = 192
-"""Fewer records are parsed at once: to cut them takes as long."""
 
 
 def row_records(values: pa.BinaryArray) -> Iterator[Records]:
@@ -43,7 +41,7 @@ def row_records(values: pa.BinaryArray) -> Iterator[Records]:
         left[records.messages] = False
         yield records
     places = np.flatnonzero(left)
-    if len(places) >= _FEWEST:
+    if len(places) >= FEW:
         for rows in _without_old(values.take(pa.array(places))):
             rows = rows.moved(places[rows.messages])
             left[rows.messages] = False
@@ -58,7 +56,7 @@ def _without_old(values: pa.BinaryArray) -> Iterator[Records]:
     """Yield the records whose `old` can be cut out and read apart; the others are left out."""
     starts, ends = (pc.find_substring(values, text).fill_null(-1).to_numpy().astype(np.int64) for text in (_OLD, _DATA))
     places = np.flatnonzero((starts >= 0) & (ends >= starts + len(_OLD)))
-    if len(places) < _FEWEST:
+    if len(places) < FEW:
         return
     begins, stops = (bound[places] for bound in bounds(values))
     first, behind = begins + starts[places] + len(_OLD), begins + ends[places]
