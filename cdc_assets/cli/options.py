@@ -20,6 +20,7 @@ from click.core import ParameterSource
 
 from cdc_assets.cli.help import ChangefeedOption
 from cdc_assets.errors import BadSettings
+from cdc_assets.model.wording import SECRET_NAME
 from cdc_assets.operations.requests import pairs
 
 if TYPE_CHECKING:
@@ -320,9 +321,7 @@ def run_options(changefeed: str = "") -> str:
 
 
 _SECRET_VALUE = re.compile(
-    r"((?:^|[?&])[^=&?]*(?:key|secret|token|password|credential|signature|sas(?!l)|connection.string|user.info)[^=&?]*=)"
-    r"(?!@)[^&]+|(?<=://)[^/]+(?=@)",
-    re.IGNORECASE,
+    rf"((?:^|[?&])[^=&?]*(?:{SECRET_NAME.pattern})[^=&?]*=)(?!@)[^&]+|(?<=://)[^/]+(?=@)", re.IGNORECASE
 )
 """The value of NAME=VALUE or of a parameter of a URI by a name that stands for a secret, and the login of a URI."""
 

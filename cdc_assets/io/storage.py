@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
@@ -26,7 +25,7 @@ import fsspec
 from cdc_assets.errors import BadSettings, BucketMissing, InputError, StorageUnavailable
 from cdc_assets.io.drivers import file_system
 from cdc_assets.model.tso import parse_iso_time
-from cdc_assets.model.wording import counted
+from cdc_assets.model.wording import SECRET_NAME, counted
 
 _T = TypeVar("_T")
 Entry = tuple[str, int, str, float]
@@ -38,8 +37,6 @@ WORTH_NAMES = 2_000
 
 PAUSES_SECONDS = (0.2, 1.0, 4.0)
 """Seconds between attempts; after the last the storage counts as unavailable."""
-
-_SECRET_NAME = re.compile("key|secret|token|password|credential|sas|connection_string", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +158,7 @@ def _secrets(options: Mapping[str, Any]) -> Iterator[str]:
     for name, value in options.items():
         if isinstance(value, Mapping):
             yield from _secrets(value)
-        elif isinstance(value, str) and len(value) > 3 and _SECRET_NAME.search(name):
+        elif isinstance(value, str) and len(value) > 3 and SECRET_NAME.search(name):
             yield value
 
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+SECRET_NAME = re.compile(
+    "key|secret|token|password|credential|signature|sas(?!l)|connection.string|user.info", re.IGNORECASE
+)
+"""Parts of the names of options whose values no message shows: of stores, topics and registries."""
 
 
 def counted(count: int, noun: str, more: str = "") -> str:

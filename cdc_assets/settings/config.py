@@ -36,6 +36,7 @@ from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.layout import LayoutRules, refused_property
 from cdc_assets.model.masks import Mask, MaskLine, MaskPolicy, SealKey
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.wording import SECRET_NAME
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.settings.model import Model, Zone, merged, resolved
 from cdc_assets.settings.sections import (
@@ -494,8 +495,8 @@ class ChangefeedSettings(Model):
     def secrets(self) -> tuple[str, ...]:
         """The values of options for access to the feed and its registry that no message may contain."""
         options = {**self.access(), **resolved(self.schema_registry, "schema_registry")}
-        named = re.compile("key|secret|token|password|credential|connection_string|user.info")
-        return tuple(str(value) for name, value in options.items() if named.search(name) and len(str(value)) > 5)
+        values = (str(value) for name, value in options.items() if SECRET_NAME.search(name))
+        return tuple(value for value in values if len(value) > 5)
 
     def registry(self) -> dict[str, Any]:
         """Return the options of the schema registry, in clear text: from the settings, else those of TiCDC."""
