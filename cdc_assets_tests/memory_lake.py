@@ -388,7 +388,7 @@ class MemoryLake:
         assert missing is None or self.may_lack_rows, f"{step.life}: a feed that is right proves nothing: {missing}"
         table.missing = missing or table.missing
         rows, passed = _apply(_settled(table.rows, step), changes, step)
-        table.recipe = table.recipe.after(step.recipe, staged.report.settings)
+        table.recipe = table.recipe.after(step.reading.recipe, staged.report.settings)
         self._commit(table, rows, Progress(step.hi, Phase.ROWS), step.ddl)
         self.bring_in(step.life, step.lo, step.hi, {(reject.path, reject.line) for reject in window.rejects})
         if step.positions is not None:

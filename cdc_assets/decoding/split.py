@@ -118,9 +118,9 @@ def concerning_file(file: DataFile, *, quoted: bool) -> AbstractContextManager[N
 
 def may_quote(step: ApplyRows) -> bool:
     """Return whether errors may repeat what rows of a step have: none is masked, and none is kept out."""
-    siblings = (schema for tables in step.siblings.values() for _, schema in tables)
-    own = (schema for _, schema in step.schemas.values())
-    return not step.excluded and not any(schema.confidential for schema in (step.schema, *own, *siblings))
+    siblings = (schema for tables in step.reading.siblings.values() for _, schema in tables)
+    own = (schema for _, schema in step.reading.schemas.values())
+    return not step.reading.excluded and not any(schema.confidential for schema in (step.schema, *own, *siblings))
 
 
 # --- read and decode --------------------------------------------------------------------------------------------------
@@ -135,10 +135,10 @@ def read_splits(step: ApplyRows, positions: Iterable[int], reader: SplitReader) 
     quoted = may_quote(step)
     for position in positions:
         file = step.files[position]
-        table, schema = step.schemas[file.root, file.version]
+        table, schema = step.reading.schemas[file.root, file.version]
         data: Content = b"" if file.piece else reader.read(file.path)
         wire = reader.wire(file.path)
-        wire = wire.having(step.former) if step.former else wire
+        wire = wire.having(step.reading.former) if step.reading.former else wire
         split = Split(position, file, table, schema, wire, data, _NOTHING, _NOTHING.changes)
         try:
             with concerning_file(file, quoted=quoted):
@@ -155,10 +155,10 @@ def _stamps_in_dump(split: Split, step: ApplyRows) -> list[Tso] | None:
 
     Its columns need not be known then: the dump came after the DDL that states them.
     """
-    if split.file.piece or split.file.version > step.dumped:
+    if split.file.piece or split.file.version > step.reading.dumped:
         return None
     stamps = commit_stamps(split.wire, split.data)
-    older = [stamp for stamp in stamps if stamp is not None and stamp <= step.dumped]
+    older = [stamp for stamp in stamps if stamp is not None and stamp <= step.reading.dumped]
     return older if len(older) == len(stamps) else None
 
 
@@ -171,7 +171,7 @@ def _older(split: Split, stamps: list[Tso]) -> Split:
 
 def _decoded(split: Split, step: ApplyRows) -> Iterator[tuple[TableId, Decoded]]:
     """Yield whose rows a file has, and its changes: a file of a feed is one block."""
-    siblings = step.siblings.get((split.file.root, split.file.version), ())
+    siblings = step.reading.siblings.get((split.file.root, split.file.version), ())
     yield decode_among(split.wire, split.data, split.file.path, ((split.table, split.schema), *siblings))
 
 
@@ -222,7 +222,7 @@ def without_excluded(step: ApplyRows, split: Split) -> Split:
     )
     decoded = replace(decoded, rejects=tuple(shown.values()), tail=tail)
     rejects = tuple(shown[id(reject)] for reject in split.rejects)
-    for known in step.excluded:
+    for known in step.reading.excluded:
         if changes.num_rows and (not known.versions or (split.file.root, split.file.version) in known.versions):
             # Without commit-ts all rows of a window are at its end.
             at = step.hi if step.positions is not None else changes.column(position_column(changes))
@@ -260,7 +260,7 @@ def _inside(changes: pa.Table, lo: Tso, hi: Tso) -> pa.ChunkedArray:
 
 
 def _intervals(step: ApplyRows, split: Split) -> list[Interval]:
-    return [(since, until) for name, since, until in step.names if name.folded == split.table.folded]
+    return [(since, until) for name, since, until in step.reading.names if name.folded == split.table.folded]
 
 
 def _in_window(changes: pa.Table, step: ApplyRows, intervals: Iterable[Interval]) -> pa.Table:
@@ -282,7 +282,7 @@ def _is_due(reject: Reject, step: ApplyRows, intervals: Iterable[Interval]) -> b
 def _stray(split: Split, step: ApplyRows) -> Reject | None:
     """The first row that cannot have been written with the columns of its directory."""
     file, changes = split.file, split.changes
-    for since, until in step.unexplained.get((file.root, file.version), ()):
+    for since, until in step.reading.unexplained.get((file.root, file.version), ()):
         if since > step.hi or not changes.num_rows:
             continue
         rows = between(changes, since - 1, min(until - 1, step.hi))

@@ -177,7 +177,7 @@ def _decoded_windows(steps: Sequence[ApplyRows], reader: SplitReader, share: Ite
         if numbering is not None:
             splits = [split.through(numbering.number) for split in splits]
         splits = [split.through(partial(due, first)) for split in splits]
-        if first.excluded:
+        if first.reading.excluded:
             splits = [without_reason(split.through(partial(without_excluded, first))) for split in splits]
         if any(split.changes.num_rows for split in splits):
             splits = validated(splits, every=first.sets_aside, leaving_too=leaving_too)
@@ -235,10 +235,12 @@ def look_beside(step: ApplyRows, known: Mapping[str, FileStats], reader: SplitRe
 
     `known` is what earlier readings found, those of the same run included.
     """
-    files = [file for file in step.beside if file.may_hold(known.get(file.path), step.lo, step.hi)]
+    files = [file for file in step.reading.beside if file.may_hold(known.get(file.path), step.lo, step.hi)]
     if not files:
         return Report()
-    window = decode_window(replace(step, files=tuple(files), beside=(), evolutions=(), sets_aside=False), reader)
+    reading = replace(step.reading, beside=())
+    step = replace(step, files=tuple(files), reading=reading, evolutions=(), sets_aside=False)
+    window = decode_window(step, reader)
     return replace(window.report, rows=0, newest=None, joints=())
 
 
@@ -270,7 +272,11 @@ def _window(split: Split, stats: FileStats | None, step: ApplyRows, reader: Spli
     shown = (split.stray, *split.rejects[:MAX_REJECTS], lost)
     first = [replace(reject, keys=b"") for reject in shown if reject is not None]
     last = pc.max(split.changes.column(COMMIT_TS)).as_py()
-    used = frozenset(step.recipe.settings) - split.decoded.stated if last is not None or split.rejects else frozenset()
+    used = (
+        frozenset(step.reading.recipe.settings) - split.decoded.stated
+        if last is not None or split.rejects
+        else frozenset()
+    )
     report = Report(
         stats.rows,
         split.reject_count + len(stopping),
@@ -490,7 +496,7 @@ def rejects_table(rejects: Iterable[Reject], step: ApplyRows) -> pa.Table:
     rows = []
     for reject in rejects:
         file = files[reject.path]
-        name = step.schemas[file.root, file.version][0]
+        name = step.reading.schemas[file.root, file.version][0]
         reason = f"{reject.place}: {reject.reason}" if reject.place else reject.reason
         place = {"file": reject.path, "line": reject.line, "column": reject.column, "reason": reason}
         origin = {"schema": name.schema, "table": name.table, "schema_version": file.version}

@@ -85,7 +85,7 @@ class Label:
 
         ddl, positions = max(step.ddl, self.ddl), step.positions or self.positions
         some = step.history is not None and step.history.tracks_some and keeps_states(step.life.kind)
-        recipe, overwrites = self.recipe.after(step.recipe, used), self.overwrites or some
+        recipe, overwrites = self.recipe.after(step.reading.recipe, used), self.overwrites or some
         return Label(Progress(step.hi, Phase.ROWS), ddl, positions, recipe, overwrites, step.lacks_rows)
 
     @property

@@ -140,10 +140,37 @@ class ExchangePartition:
 
 
 @dataclass(frozen=True, slots=True)
-class ApplyRows:
-    """The rows of `files` with lo < position <= hi. `schemas` decodes them, by (root, version) of the file.
+class RowReading:
+    """Rows that a window takes of its files, and how they are read: equal for all tables of one source table.
 
-    `names` are the (name, from, to) in which rows under that name belong to this life: from <= commit-ts < to.
+    `schemas` decodes them, by (root, version) of the file. `names` are the (name, from, to) in which rows under that
+    name belong to the table: from <= commit-ts < to.
+    """
+
+    schemas: Mapping[tuple[str, Tso], tuple[TableId, TableSchema]] = field(default_factory=dict)
+    names: tuple[tuple[TableId, Tso, Tso], ...] = ()
+    beside: tuple[DataFile, ...] = ()
+    """Files of these names whose columns were not in force: none of the window's rows may be in them."""
+    unexplained: Mapping[tuple[str, Tso], tuple[tuple[Tso, Tso], ...]] = field(default_factory=dict)
+    """Ranges (from, to) in which no row can have been written with a version's columns, by (root, version)."""
+    siblings: Mapping[tuple[str, Tso], tuple[tuple[TableId, TableSchema], ...]] = field(default_factory=dict)
+    """Other tables whose rows a file may have instead, by (root, version); see `History.decoding`."""
+
+    recipe: Recipe = EMPTY_RECIPE
+    """The recipe of the rows and of those before them: the settings on which values of the table's columns depend."""
+    former: Mapping[str, str] = field(default_factory=dict)
+    """The settings of its time that are not the present ones: its rows were written with them."""
+
+    dumped: Tso = -1
+    """The TSO of the dump that the table stands on: rows at or below it are in there, whatever the feed has of them."""
+    excluded: tuple[ExcludedKeys, ...] = ()
+    """The forgotten keys whose rows are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyRows:
+    """The rows of `files` with lo < position <= hi, read as `reading` says.
+
     `ddl` is the newest schema version that this window includes.
     """
 
@@ -151,49 +178,29 @@ class ApplyRows:
     lo: Tso
     hi: Tso
     files: tuple[DataFile, ...]
-    schemas: Mapping[tuple[str, Tso], tuple[TableId, TableSchema]]
+    reading: RowReading
     schema: TableSchema
     ddl: Tso
-    names: tuple[tuple[TableId, Tso, Tso], ...]
     positions: Mapping[str, int] | None = None
     """Set where rows carry no commit-ts: all rows of `files` apply, in file order, and this is the new position."""
     evolutions: tuple[Evolution, ...] = ()
     """DDL inside the window, in order; `schema` is the last one's. DDL without changes leaves rows as they are."""
-    beside: tuple[DataFile, ...] = ()
-    """Files of these names whose columns were not in force: none of the window's rows may be in them."""
-    unexplained: Mapping[tuple[str, Tso], tuple[tuple[Tso, Tso], ...]] = field(default_factory=dict)
-    """Ranges (from, to) in which no row can have been written with a version's columns, by (root, version)."""
-    siblings: Mapping[tuple[str, Tso], tuple[tuple[TableId, TableSchema], ...]] = field(
-        default_factory=dict, hash=False
-    )
-    """Other tables whose rows a file may have instead, by (root, version); see `History.decoding`."""
-
-    recipe: Recipe = field(default=EMPTY_RECIPE, hash=False)
-    """The recipe of its rows and of those before them: the settings on which values of its columns depend."""
-    former: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """The settings of its time that are not the present ones: its rows were written with them."""
-
-    dumped: Tso = -1
-    """The TSO of the dump that the table stands on: rows at or below it are in there, whatever the feed has of them."""
-    history: HistoryRule | None = field(default=None, hash=False)
+    history: HistoryRule | None = None
     """The settings of a history table, None for a mirror."""
 
-    seal: SealKey | None = field(default=None, hash=False)
+    seal: SealKey | None = None
     """The key by which records of masked tables that are set aside are sealed; without one their bytes are not kept."""
-    sets_aside: bool = field(default=False, hash=False)
+    sets_aside: bool = False
     """Whether records that do not fit are set aside, with their bytes; else the window fails for them."""
 
-    excluded: tuple[ExcludedKeys, ...] = field(default=(), hash=False)
-    """The forgotten keys whose rows it leaves out."""
-
-    is_whole: bool = field(default=False, hash=False)
+    is_whole: bool = False
     """Whether the table has every row that the source had at `lo`, as far as is known: a change of one that it does
     not have proves otherwise."""
-    lacks_rows: bool = field(default=False, hash=False)
+    lacks_rows: bool = False
     """Whether the table is incomplete at `hi`, as far as is known."""
-    layout: TableLayout | None = field(default=None, hash=False)
+    layout: TableLayout | None = None
     """The layout whose order and properties the table gets with the window; None where it has them."""
-    lake_columns: tuple[str, ...] = field(default=(), hash=False)
+    lake_columns: tuple[str, ...] = ()
     """The columns that a mirror has by the settings `columns` and `deletes`."""
 
     def __hash__(self) -> int:
@@ -206,9 +213,10 @@ class ApplyRows:
 
     def reads_like(self, other: ApplyRows) -> bool:
         """Return whether another table of the same source table takes the same rows, read in the same way."""
-        return self.life.source == other.life.source and all(
-            getattr(self, name) == getattr(other, name) for name in _READING
+        own, others = (
+            (step.life.source, step.lo, step.hi, step.positions, step.files, step.reading) for step in (self, other)
         )
+        return own == others
 
     @property
     def is_import(self) -> bool:
@@ -219,11 +227,6 @@ class ApplyRows:
     def is_repair(self) -> bool:
         """Return whether the rows are the source's at `hi`, at which the table stands already: a window of no files."""
         return self.lo == self.hi and not self.files
-
-
-_READING = ("lo", "hi", "names", "positions", "files", "beside", "schemas", "siblings", "unexplained", "recipe",
-            "former", "dumped", "excluded")  # fmt: skip
-"""Attributes of a window that decide which rows are read, and how."""
 
 
 @dataclass(frozen=True, slots=True)

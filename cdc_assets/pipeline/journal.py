@@ -86,7 +86,7 @@ class Journal:
 
     def excluded(self, step: ApplyRows, report: Report, result: StepResult, run: str) -> None:
         """Record that a window left out records of forgotten keys, and how many."""
-        name = step.names[-1][0] if step.names else step.life.born_as
+        name = step.reading.names[-1][0] if step.reading.names else step.life.born_as
         self.note(step.life, name, "kept out", f"{counted(report.excluded, 'record')} of forgotten keys", run, result)
 
     def columns(self, planned: Plan, tables: Iterable[Life], *, tells_inserts: bool) -> None:

@@ -445,7 +445,7 @@ class Pipeline:
                 if len(steps) == 1:
                     raise
                 return self.stage_all(steps[:1])
-            beside = [look_beside(first, self.planner.stats, self.planner.reader)] if first.beside else []
+            beside = [look_beside(first, self.planner.stats, self.planner.reader)] if first.reading.beside else []
             return [
                 replace(window, report=merge_reports([*beside, window.report], window.report.seconds))
                 for window in staged

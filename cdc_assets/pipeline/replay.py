@@ -127,7 +127,9 @@ class Replay:
         With `key`, a row in the key's columns of then, files that cannot have it are left out.
         """
         stats = self._stats_of(step.life.source)
-        ranges = {of: () if key is None else key_ranges(key, schema) for of, (_, schema) in step.schemas.items()}
+        ranges = {
+            of: () if key is None else key_ranges(key, schema) for of, (_, schema) in step.reading.schemas.items()
+        }
         places = (
             place
             for place, file in enumerate(step.files)
@@ -195,7 +197,7 @@ class Replay:
 
 def _may_have_key(step: ApplyRows, file: DataFile, known: FileStats | None, numbers: Sequence[KeyRange]) -> bool:
     """Return whether the key of these numbers may be in a file by the ranges that are known of its key columns."""
-    of_file, schema = step.schemas[file.root, file.version][1], step.schema
+    of_file, schema = step.reading.schemas[file.root, file.version][1], step.schema
     if known is None or (known.size, known.etag) != (file.size, file.etag) or of_file.key != schema.key:
         return True
     key_ranges = {key_range.column: key_range for key_range in numbers}

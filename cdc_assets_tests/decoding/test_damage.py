@@ -20,7 +20,7 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import Reject, Report
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.splits import DataFile
-from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.steps import ApplyRows, RowReading
 from cdc_assets_tests.formats.test_csv import PLAIN, ROW, SCHEMA, TABLE
 from cdc_assets_tests.operations.test_quarantine import COLUMNS, CREATE, TSO, Bucket, row
 
@@ -51,9 +51,8 @@ def window_of(files: dict[str, bytes], options: Wire, key: bool = True, quaranti
         DataFile(path, "shop/orders", 1, "d", n + 1, len(data), dispatcher=path.rpartition("_")[0])
         for n, (path, data) in enumerate(files.items())
     )
-    step = ApplyRows(
-        Life(TABLE, 1), 1, 1 << 62, data_files, {("shop/orders", 1): (TABLE, schema)}, schema, 1, ((TABLE, 0, 1 << 63),)
-    )
+    reading = RowReading({("shop/orders", 1): (TABLE, schema)}, ((TABLE, 0, 1 << 63),))
+    step = ApplyRows(Life(TABLE, 1), 1, 1 << 62, data_files, reading, schema, 1)
     return reduced(
         step, [decode_window(replace(step, sets_aside=quarantine), UniformReader(options, files.__getitem__))]
     )
@@ -81,7 +80,7 @@ def test_whatever_a_damaged_file_raises_is_an_error_of_the_tree(options: Wire) -
 def test_the_error_of_a_window_says_where_its_table_is(lo: int, stays: str) -> None:
     reject = Reject("a.csv", 1, "it does not fit")
     schemas = {("shop/orders", 1): (TABLE, PAIR)}
-    step = ApplyRows(Life(TABLE, 1), lo, TSO + 9, (), schemas, PAIR, 1, ((TABLE, 0, 1 << 63),))
+    step = ApplyRows(Life(TABLE, 1), lo, TSO + 9, (), RowReading(schemas, ((TABLE, 0, 1 << 63),)), PAIR, 1)
     error = rejected(step, Report(rejects=(reject,), reject_count=1))
     assert str(error).startswith(f"a.csv line 1: it does not fit. Nothing of this window was written; {stays}.")
 

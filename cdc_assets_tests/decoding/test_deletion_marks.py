@@ -19,7 +19,7 @@ from cdc_assets.model.layout import DELETED_AT
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.splits import DataFile
-from cdc_assets.model.steps import ApplyRows, ChangeTable
+from cdc_assets.model.steps import ApplyRows, ChangeTable, RowReading
 
 SECOND = 1000 << 18
 ID = Column("id", "BIGINT", nullable=False, is_pk=True)
@@ -35,7 +35,7 @@ Image = tuple[Op, int, Any, str]
 def step_of(schema: TableSchema) -> ApplyRows:
     file = DataFile("r/1/CDC1.csv", "r", 1, "r/1", 1, 1)
     life = Life(TableId("shop", "orders"), 1)
-    return ApplyRows(life, 0, 1000 * SECOND, (file,), {}, schema, 1, (), lake_columns=(DELETED_AT,))
+    return ApplyRows(life, 0, 1000 * SECOND, (file,), RowReading(), schema, 1, lake_columns=(DELETED_AT,))
 
 
 def table_of(images: list[Image], schema: TableSchema) -> pa.Table:

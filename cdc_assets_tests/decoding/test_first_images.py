@@ -20,7 +20,7 @@ from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.splits import DataFile
-from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.steps import ApplyRows, RowReading
 
 KEY = Column("id", "INT", nullable=False, is_pk=True)
 SCHEMA = TableSchema((KEY, Column("v", "INT")), ("id",))
@@ -37,7 +37,9 @@ def window_of(kind: str, files: int) -> ApplyRows:
     name = TableId("s", "t")
     listed = tuple(DataFile(f"s/t/1/{number}", "s/t", 1, "s/t/1", number, 1) for number in range(files))
     rule = HistoryRule("s.t", (kind,)) if kind else None
-    return ApplyRows(Life(name, 1, kind), 0, 1000, listed, {}, SCHEMA, 1, ((name, 0, 1 << 62),), history=rule)
+    return ApplyRows(
+        Life(name, 1, kind), 0, 1000, listed, RowReading(names=((name, 0, 1 << 62),)), SCHEMA, 1, history=rule
+    )
 
 
 def source(random: Random, there: set[int]) -> tuple[list[Logged], set[int]]:

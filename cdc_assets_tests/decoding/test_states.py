@@ -19,7 +19,7 @@ from cdc_assets.formats.decoded import COMMIT_TS, LINE, MOVED, OP, POSITION, UNC
 from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
-from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.steps import ApplyRows, RowReading
 from cdc_assets_tests.memory_lake import states_after
 
 SCHEMA = TableSchema(
@@ -262,7 +262,7 @@ def test_a_patch_whose_row_was_erased_before_it_holds_the_table() -> None:
 @pytest.mark.parametrize("track", [(), ("a",)])
 def test_where_every_state_that_begins_is_a_data_file_an_end_is_staged_by_its_key_alone(track: tuple[str, ...]) -> None:
     rule = HistoryRule("*", ("scd2",), track=track)
-    step = ApplyRows(Life(TABLE, 1, "scd2"), 0, 9, (), {}, SCHEMA, 1, (), history=rule)
+    step = ApplyRows(Life(TABLE, 1, "scd2"), 0, 9, (), RowReading(), SCHEMA, 1, history=rule)
     images = [Change(5, "image", key, (("a", 1), ("b", 2))) for key in "kl"]
     rows, staged = scd2.KIND.apart(scd2.KIND.finished(table_of(images), step), step, empty=False)
     assert (rows.num_rows, staged.num_rows) == ((0, 2) if track else (2, 2))

@@ -32,7 +32,7 @@ from cdc_assets.errors import CdcError, LakeUnavailable, TableHeld, TableMoved
 from cdc_assets.lake.state import LakeState
 from cdc_assets.model.progress import Life, Phase, State
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.steps import ApplyRows, DropTable, Step
+from cdc_assets.model.steps import ApplyRows, DropTable, RowReading, Step
 from cdc_assets.operations.opening import open_pipeline
 from cdc_assets.pipeline.outcome import TableOutcome, TableRun
 from cdc_assets.planning.partitions import parse_partition_key
@@ -334,7 +334,9 @@ def test_a_run_that_lives_on_logs_a_line_for_each_window_of_its_first_round_only
     rounds, life = run.opened(), Life(TableId("s", "t"), FIRST)
     for _ in range(3):
         rounds.begin()
-        rounds.watch(ApplyRows(life, FIRST, FIRST + 1, (), {}, TableSchema((), ()), FIRST, ()), life.born_as, 0, 2)
+        rounds.watch(
+            ApplyRows(life, FIRST, FIRST + 1, (), RowReading(), TableSchema((), ()), FIRST), life.born_as, 0, 2
+        )
         rounds.watch(DropTable(life, FIRST), life.born_as, 1, 2)
     assert [line.split()[1] for line in run.log_lines] == ["ApplyRows", "DropTable", "DropTable", "DropTable"]
 

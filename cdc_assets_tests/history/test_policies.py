@@ -271,7 +271,7 @@ def test_rows_of_a_kept_table_end_with_its_drop() -> None:
     windows = [
         step for step in steps(DROP, create(A, 50), policies={"drop table": "keep"}) if isinstance(step, ApplyRows)
     ]
-    assert [step.names for step in windows if step.life == LIFE] == [((A, 10, 30),)]
+    assert [step.reading.names for step in windows if step.life == LIFE] == [((A, 10, 30),)]
 
 
 def test_a_guess_about_old_rows_is_in_the_fidelity_report_under_the_newest_name() -> None:
@@ -300,7 +300,7 @@ def test_a_kept_column_stays_behind_the_others_and_is_reported() -> None:
 
 def test_rows_are_read_by_the_columns_that_the_source_has() -> None:
     windows = [step for step in steps(DROP_V, policies={"drop column": "keep"}) if isinstance(step, ApplyRows)]
-    decoded = [windows[-1].schemas[file.root, file.version][1] for file in windows[-1].files]
+    decoded = [windows[-1].reading.schemas[file.root, file.version][1] for file in windows[-1].files]
     assert [[c.name for c in schema.columns] for schema in decoded] == [["id"]]
     assert [column.name for column in windows[-1].schema.stored] == ["id", "v"]
 

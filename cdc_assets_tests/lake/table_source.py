@@ -18,11 +18,7 @@ from cdc_assets.model.schema_changes import (
     SchemaChange,
 )
 from cdc_assets.model.splits import DataFile
-from cdc_assets.model.steps import (
-    ApplyRows,
-    ChangeTable,
-    CreateTable,
-)
+from cdc_assets.model.steps import ApplyRows, ChangeTable, CreateTable, RowReading
 
 OPTIONS = CsvOptions(include_commit_ts=True, terminator="\n")
 
@@ -88,7 +84,9 @@ class Source:
         )
         names = ((self.name, 0, 1 << 62),)
         decoding = {(root, version): (self.name, self.schema)}
-        step = ApplyRows(self.life, lo, hi, listed, decoding, self.schema, version, names, history=self.rule)
+        step = ApplyRows(
+            self.life, lo, hi, listed, RowReading(decoding, names), self.schema, version, history=self.rule
+        )
         return step, Files(data)
 
     def _line(self, row: tuple[Any, ...]) -> str:

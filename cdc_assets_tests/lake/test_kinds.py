@@ -13,7 +13,7 @@ from cdc_assets.features.kinds import lake as writers
 from cdc_assets.model.kinds import HISTORY_KINDS
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.steps import ApplyRows, RowReading
 
 FOLDERS = sorted(path.parent.name for path in Path(kinds.__file__).parent.glob("*/decoding.py"))
 
@@ -42,6 +42,6 @@ def test_a_table_is_of_its_own_kind_and_a_mirror_of_that_which_its_key_makes_it(
     key: tuple[str, ...], of: str, kind: str
 ) -> None:
     schema = TableSchema((Column("id", "INT"),), key)
-    step = ApplyRows(Life(TableId("s", "t"), 1, of), 1, 9, (), {}, schema, 1, ())
+    step = ApplyRows(Life(TableId("s", "t"), 1, of), 1, 9, (), RowReading(), schema, 1)
     assert kind == kinds.kind_of(step).NAME
     assert writers.writer_of(step).__name__ == f"cdc_assets.features.kinds.{kind}.lake"  # type: ignore[attr-defined]

@@ -18,13 +18,7 @@ from cdc_assets.lake.names import format_identity, format_name, location, moves,
 from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.steps import (
-    ApplyRows,
-    CreateTable,
-    DropTable,
-    RecoverTable,
-    RenameTable,
-)
+from cdc_assets.model.steps import ApplyRows, CreateTable, DropTable, RecoverTable, RenameTable, RowReading
 from cdc_assets_tests.lake.table_source import ORDERS, SCHEMA, Source
 
 NAMES = [
@@ -211,7 +205,9 @@ def test_labels_are_read_as_they_were_written(
 @pytest.mark.parametrize("rule", [{"track": ("a",)}, {"track_except": ("a",)}, {}], ids=repr)
 def test_states_of_which_some_columns_are_tracked_stay_known_as_overwritten(kind: str, rule: dict[str, Any]) -> None:
     life = Life(TableId("shop", "t"), 1, kind)
-    window = ApplyRows(life, 1, 2, (), {}, TableSchema(()), 1, (), history=HistoryRule("*", ("scd2", "log"), **rule))
+    window = ApplyRows(
+        life, 1, 2, (), RowReading(), TableSchema(()), 1, history=HistoryRule("*", ("scd2", "log"), **rule)
+    )
     after = Label(Progress(1, Phase.ROWS), 1).through_rows(window, ())
     assert after.overwrites == (kind == "scd2" and bool(rule))
     later = replace(window, lo=2, hi=3, history=None)

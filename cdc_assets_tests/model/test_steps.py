@@ -22,6 +22,7 @@ from cdc_assets.model.steps import (
     HoldTable,
     RecoverTable,
     RenameTable,
+    RowReading,
     Step,
 )
 
@@ -29,7 +30,7 @@ NAME = TableId("s", "t")
 LIFE, OTHER = Life(NAME, 1), Life(TableId("s", "u"), 1)
 COLUMN = Column("j", "JSON", default={"any": ["JSON"]})
 SCHEMA = TableSchema((COLUMN,))
-ROWS = ApplyRows(LIFE, 1, 9, (), {("s/t", 1): (NAME, SCHEMA)}, SCHEMA, 1, ((NAME, 1, 9),), {"s/t": 3})
+ROWS = ApplyRows(LIFE, 1, 9, (), RowReading({("s/t", 1): (NAME, SCHEMA)}, ((NAME, 1, 9),)), SCHEMA, 1, {"s/t": 3})
 STEPS: tuple[Step, ...] = (
     CreateTable(LIFE, 9, NAME, SCHEMA),
     ChangeTable(LIFE, 9, (AddColumn(COLUMN, {}),), SCHEMA, SCHEMA),
@@ -50,11 +51,13 @@ def test_every_kind_of_step_is_in_a_set_what_it_is_as_a_value() -> None:
     assert {*STEPS} == {replace(step) for step in STEPS}
 
 
-@pytest.mark.parametrize("other", [replace(ROWS, positions={}), replace(ROWS, hi=10), replace(ROWS, schemas={})])
+@pytest.mark.parametrize(
+    "other", [replace(ROWS, positions={}), replace(ROWS, hi=10), replace(ROWS, reading=RowReading())]
+)
 def test_windows_that_differ_in_anything_are_two(other: ApplyRows) -> None:
     assert len({ROWS, other}) == 2
 
 
 def test_the_hash_of_a_window_does_not_look_at_its_files() -> None:
     file = DataFile("s/t/1/CDC1.csv", "s/t", 1, "s/t/1", 1, 100)
-    assert hash(replace(ROWS, files=(file,), beside=(file,))) == hash(ROWS)
+    assert hash(replace(ROWS, files=(file,), reading=RowReading(beside=(file,)))) == hash(ROWS)

@@ -19,7 +19,7 @@ from cdc_assets.model.progress import Life, State
 from cdc_assets.model.reports import FileStats, Report, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
-from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.steps import ApplyRows, RowReading
 from cdc_assets.model.tso import seconds_between
 from cdc_assets.model.window_metrics import (
     WindowMetrics,
@@ -122,7 +122,7 @@ def test_the_time_between_two_tso_is_never_negative_and_none_before_the_first(
 
 def test_the_newest_change_is_timed_by_the_file_that_holds_it() -> None:
     files = tuple(DataFile(f"f{n}", "shop/orders", 5, "d", n, 1, modified=100.0 + n) for n in (1, 2))
-    step = ApplyRows(LIFE, 0, 200 * SECOND, files, {}, TableSchema(()), 5, ())
+    step = ApplyRows(LIFE, 0, 200 * SECOND, files, RowReading(), TableSchema(()), 5)
     report = Report(newest=(100 * SECOND, "f2"))
     lag = measure_window(step, 1, report, StepResult(), 103.0, 104.0).lag
     assert lag is not None
@@ -130,7 +130,7 @@ def test_the_newest_change_is_timed_by_the_file_that_holds_it() -> None:
 
 
 def test_rows_without_commit_ts_have_no_lag() -> None:
-    step = ApplyRows(LIFE, 0, 9, (), {}, TableSchema(()), 5, ())
+    step = ApplyRows(LIFE, 0, 9, (), RowReading(), TableSchema(()), 5)
     assert measure_window(step, 0, Report(), StepResult(), 1.0, 2.0).lag is None
 
 

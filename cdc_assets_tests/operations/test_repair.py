@@ -19,7 +19,7 @@ from cdc_assets.model.comparison import DIFFERENT, EQUAL, REPAIRED
 from cdc_assets.model.progress import Life, MissingRows
 from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.steps import ApplyRows, RowReading
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets_tests import keyed_feed
 from cdc_assets_tests.folding import fold_differences
@@ -347,7 +347,7 @@ def test_a_history_table_that_a_repair_passed_over_is_not_built_from_the_feed_as
     fixed = images.set_column(1, "v", pa.array(["of the source"]))
     for name, values in own.items():
         fixed = fixed.append_column(name, pa.array(values, pa.int8() if name == OP else pa.int64()))
-    step = ApplyRows(mirror, FIRST + 20, FIRST + 20, (), {}, schema, FIRST, ())
+    step = ApplyRows(mirror, FIRST + 20, FIRST + 20, (), RowReading(), schema, FIRST)
     lake.repair(step, fixed, "repair:of-a-test")
     reasons = applied(30, ("U", FIRST + 21, 2, "zwei"), **{"s.t": kind})
     if was_there:

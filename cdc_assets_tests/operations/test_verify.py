@@ -48,7 +48,7 @@ from cdc_assets.model.comparison import DIFFERENT, EQUAL, NOT_COMPARED, TableCom
 from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.schema_changes import AddColumn, RetypeColumn
-from cdc_assets.model.steps import ApplyRows, ChangeTable, Step
+from cdc_assets.model.steps import ApplyRows, ChangeTable, RowReading, Step
 from cdc_assets.model.tso import FOREVER, Tso
 from cdc_assets.operations.release import release
 from cdc_assets.pipeline.pipeline import Pipeline
@@ -658,7 +658,7 @@ def test_a_table_that_differs_does_so_while_the_changefeed_goes_on(
     table, hi = applied.lake.tables[life], applied.final.ts + above
     step: Step = ChangeTable(life, hi, (), table.schema, table.schema)
     if above:
-        step = ApplyRows(life, applied.final.ts, hi, (), {}, table.schema, table.ddl, ())
+        step = ApplyRows(life, applied.final.ts, hi, (), RowReading(), table.schema, table.ddl)
     plans.append((listing, replace(plan, steps=(step,), checkpoint=hi)))
     monkeypatch.setattr(applied.pipeline.planner, "plan", lambda: plans.pop(0))
     assert applied.compared(source, str(TYPES))[TYPES].state == state

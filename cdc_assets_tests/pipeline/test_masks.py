@@ -228,7 +228,7 @@ def everything_said(pipeline: Pipeline, outcome: Outcome, tmp_path: Path) -> Non
         repr(describe_plan(planned)),
         repr(list(describe_tables(listing, planned.history))),
         repr(pipeline.planner.findings(listing, planned)),
-        repr([(step.recipe, step.schema) for step in planned.steps if isinstance(step, ApplyRows)]),
+        repr([(step.reading.recipe, step.schema) for step in planned.steps if isinstance(step, ApplyRows)]),
         repr([(table.recipe, table.schema, table.base) for table in lake.tables.values()]),
         repr(list(lake.kept.values())),
     ]

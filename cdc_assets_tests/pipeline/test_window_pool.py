@@ -20,7 +20,7 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import Report, StagedWindow, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.steps import ApplyRows, DropTable, HoldTable, Step
+from cdc_assets.model.steps import ApplyRows, DropTable, HoldTable, RowReading, Step
 from cdc_assets.pipeline import window_pool
 from cdc_assets.pipeline.outcome import RunHooks, TableRun
 from cdc_assets.pipeline.pipeline import Pipeline
@@ -38,7 +38,7 @@ def life(number: int, kind: str = "") -> Life:
 
 
 def window(number: int, at: int = 9) -> ApplyRows:
-    return ApplyRows(life(number), at - 1, at, (), {}, TableSchema(()), 1, ())
+    return ApplyRows(life(number), at - 1, at, (), RowReading(), TableSchema(()), 1)
 
 
 class Work:

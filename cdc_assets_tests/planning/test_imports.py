@@ -159,7 +159,7 @@ def test_rows_of_a_directory_from_before_carry_the_name_as_it_was_spelled_then()
     rename = schema_file(lower, 40, "RENAME TABLE `Mixed` TO `mixed`", 14)
     made = planned(200, brought(lower), create(mixed, 10), rename, data_file(mixed, 10), data_file(lower, 40))
     steps = [step for step in made.steps if isinstance(step, ApplyRows) and not step.is_import]
-    assert {name for step in steps for name, _ in step.schemas.values()} == {mixed, lower}
+    assert {name for step in steps for name, _ in step.reading.schemas.values()} == {mixed, lower}
 
 
 # --- what the feed has afterwards -------------------------------------------------------------------------------------

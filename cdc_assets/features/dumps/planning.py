@@ -11,7 +11,7 @@ from cdc_assets.model.recipe import Recipe, Setting
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import ByName
 from cdc_assets.model.splits import Listing
-from cdc_assets.model.steps import ApplyRows, HoldTable
+from cdc_assets.model.steps import ApplyRows, HoldTable, RowReading
 from cdc_assets.model.table_history import History, TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning.recipe import made_for
@@ -82,11 +82,9 @@ def brought_rows(table: TableHistory) -> list[ApplyRows]:
             first.at - 1,
             first.at,
             imported.files,
-            decoding,
+            RowReading(decoding, names, recipe=Recipe(zone).joined(made_for(first.after))),
             first.after,
             first.at,
-            names,
-            recipe=Recipe(zone).joined(made_for(first.after)),
         )
     ]
 

@@ -26,7 +26,7 @@ from cdc_assets.model.offsets import Partition
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing
-from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.steps import ApplyRows, RowReading
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import first_of
 from cdc_assets.operations.keys import keyed_alike, record_has_key
@@ -163,10 +163,8 @@ def _passed_over(planned: Plan, files: Sequence[DataFile], named: Mapping[Life, 
             siblings = {where: tuple(pair for pair in known if pair[0] != name)}
             for life, names in named.items():
                 if any(other_name.folded == name.folded for other_name, _, _ in names):
-                    schemas = {where: (name, schema)}
-                    yield ApplyRows(
-                        life, 0, planned.checkpoint, (file,), schemas, schema, 0, tuple(names), siblings=siblings
-                    )
+                    reading = RowReading({where: (name, schema)}, tuple(names), siblings=siblings)
+                    yield ApplyRows(life, 0, planned.checkpoint, (file,), reading, schema, 0)
 
 
 def _refuse_columnless(landed: Landed, listing: Listing, tables: Collection[TableId]) -> None:

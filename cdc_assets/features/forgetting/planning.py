@@ -69,12 +69,8 @@ def keeping_out(
             continue
         try:
             if isinstance(step, ApplyRows) and decisions:
-                step = replace(
-                    step,
-                    excluded=digests_of(decisions, seal, table, _schemas_of(step, table)),
-                    seal=seal,
-                    is_whole=False,
-                )
+                excluded = digests_of(decisions, seal, table, _schemas_of(step, table))
+                step = replace(step, reading=replace(step.reading, excluded=excluded), seal=seal, is_whole=False)
             elif isinstance(step, ExchangePartition):
                 other = lives.get(step.other.source)
                 _refuse_exchange(step, decisions or (() if other is None else forgotten_of(decided, other)))
@@ -148,7 +144,7 @@ def _fitting(
 def _schemas_of(step: ApplyRows, table: TableHistory) -> Iterator[tuple[tuple[str, Tso], TableSchema]]:
     """Yield the columns by which a window's files are read, and those that its table has, of the source."""
     for place in sorted({(file.root, file.version) for file in step.files}):
-        yield place, step.schemas[place][1]
+        yield place, step.reading.schemas[place][1]
     yield from [(("", event.at), event.after) for event in table.events if event.at <= step.ddl][-1:]
 
 

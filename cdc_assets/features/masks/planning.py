@@ -74,8 +74,11 @@ def _in_lake(step: Step) -> Step:
                 )
                 for evolution in step.evolutions
             )
-            schemas = {where: (name, _with_masks(schema, step)) for where, (name, schema) in step.schemas.items()}
-            return replace(step, schema=step.schema.in_lake, evolutions=evolutions, schemas=schemas)
+            schemas = {
+                where: (name, _with_masks(schema, step)) for where, (name, schema) in step.reading.schemas.items()
+            }
+            reading = replace(step.reading, schemas=schemas)
+            return replace(step, schema=step.schema.in_lake, evolutions=evolutions, reading=reading)
     return step
 
 

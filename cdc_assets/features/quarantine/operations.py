@@ -20,7 +20,7 @@ from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import ContinueColumn, DeleteRows, Rekey, SchemaChange
 from cdc_assets.model.splits import DataFile, Listing
-from cdc_assets.model.steps import ApplyRows, ChangeTable, ExchangePartition, HoldTable, RenameTable
+from cdc_assets.model.steps import ApplyRows, ChangeTable, ExchangePartition, HoldTable, RenameTable, RowReading
 from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted, first_of
@@ -134,7 +134,7 @@ def _plan_replay(pipeline: Pipeline, rows: Sequence[QuarantinedRow], applied: Ap
     source, numbers = planned.sources[life.source], None if positions else applied.positions
     _refuse_lost(life, max((listing.gone.get(name, 0) for name, _, _ in source.names), default=0), lo)
     rule = rule_of(rules.kinds, source.last_name or life.born_as) if life.kind else None
-    frame = ApplyRows(life, lo, through, (), {}, table.schema.in_lake, applied.ddl, (), numbers, history=rule)
+    frame = ApplyRows(life, lo, through, (), RowReading(), table.schema.in_lake, applied.ddl, numbers, history=rule)
     frame = replace(frame, lake_columns=standing_columns(life, rules.lake_columns, applied.layout))
     changed = _changed_since(targets, before, listing)
     return RecordReplay(frame, steps, targets, changed, alone=lo < applied.forgotten)

@@ -28,7 +28,7 @@ from cdc_assets.features.verification.operations_rows import frame_of, row_hashe
 from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, UNCHANGED, Op
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, TableSchema
-from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.steps import ApplyRows, RowReading
 from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
@@ -162,7 +162,7 @@ def _step(pipeline: Pipeline, plan: Plan, history: TableHistory, at: Tso) -> App
     schema = history.schema.in_lake
     state = plan.applied[life]
     columns = standing_columns(life, pipeline.settings.columns.names, state.layout)
-    return ApplyRows(life, at, at, (), {}, schema, state.ddl, (), history=rule, lake_columns=columns)
+    return ApplyRows(life, at, at, (), RowReading(), schema, state.ddl, history=rule, lake_columns=columns)
 
 
 def _images(step: ApplyRows, unequal: UnequalRows, place: str) -> pa.Table:

@@ -21,7 +21,7 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import AddColumn
 from cdc_assets.model.splits import DataFile
-from cdc_assets.model.steps import ApplyRows, ChangeTable, CreateTable
+from cdc_assets.model.steps import ApplyRows, ChangeTable, CreateTable, RowReading
 from cdc_assets.settings.lake import LakeSettings
 
 _OPTIONS = CsvOptions(include_commit_ts=True, terminator="\n")
@@ -54,8 +54,8 @@ def train(warehouse: Path, java_options: list[str]) -> None:
         lines = (_ROW.format(op=op, ts=hi - 50, key=key) for key in range(10 - number))
         data[path] = "".join(lines).encode()
         file = DataFile(path, "rows", 100, "rows/100", number, len(data[path]))
-        decoding = {("rows", 100): (name, schema)}
-        step = ApplyRows(life, lo, hi, (file,), decoding, schema, 100, ((name, 0, 1 << 62),))
+        reading = RowReading({("rows", 100): (name, schema)}, ((name, 0, 1 << 62),))
+        step = ApplyRows(life, lo, hi, (file,), reading, schema, 100)
         lake.commit(step, lake.stage(step, UniformReader(_OPTIONS, data.__getitem__)))
         lo = hi
     extra = Column("extra", "INT")
