@@ -75,30 +75,29 @@ def with_kinds(
         state = applied.get(life)
         gone = state is not None and state.name is None and table.name is None
         for kind in ("", *HISTORY_KINDS):
-            there, stood = applied.get(replace(life, kind=kind)), stands.get(life, -1)
-            rule, end = by_life[life], None
+            own_life, stood = replace(life, kind=kind), stands.get(life, -1)
+            there, rule, end = applied.get(own_life), by_life[life], FOREVER
             if not _asks(rule, kind):
                 left = None if there is None and beginnings.asked_only else _left(table, rules, kind, there, stood)
                 if left is None:
                     continue
                 rule, end = left
+            if kind and gone and there is None:
+                continue
+            goes_on = end == FOREVER
+            ends |= {} if goes_on else {own_life: end}
             if not kind:
-                mirror = table if there is not None and end is not None else _named_late(table, there, stood, newest)
-                if life in late and end is None:
+                mirror = _named_late(table, there, stood, newest) if goes_on or there is None else table
+                if life in late and goes_on:
                     mirror = begun_late(mirror, late[life], history.offered.get(life))
-                lives[life] = mirror if end is None else _ended(mirror, end)
-                ends |= {} if end is None else {life: end}
+                lives[life] = _ended(mirror, end)
                 continue
             assert rule is not None
-            if gone and there is None:
-                continue
-            of[replace(life, kind=kind)] = rule
-            if end is not None:
-                ends[replace(life, kind=kind)] = end
-            if end is not None and there is not None:
+            of[own_life] = rule
+            if not goes_on and there is not None:
                 twin = beside(table, kind, rule.suffix(kind))
                 twin = twin if there.begins is None else _begun_by_rename(twin, there.begins)
-                lives[twin.life] = _ended(twin, end)
+                lives[own_life] = _ended(twin, end)
                 continue
             own = _on_own_base(table, there)
             twin = _called_now(beside(own, kind, rule.suffix(kind)), stood)
@@ -109,7 +108,7 @@ def with_kinds(
                 is_cut = twin.life in begins or (state is not None and not state.is_whole)
                 if there is None and (begun := _begun_state(twin, is_cut=is_cut)) is not None:
                     begins[twin.life], late[twin.life] = begun, begun.progress.tso
-            twin = twin if end is None else _ended(twin, end)
+            twin = _ended(twin, end)
             if _is_based_otherwise(own, there):
                 holds.append(_without_history(twin))
             lives[twin.life] = twin
@@ -256,7 +255,9 @@ def _standing_still(history: History, life: Life, state: AppliedState) -> TableH
 
 
 def _ended(table: TableHistory, at: Tso) -> TableHistory:
-    """Return the history of a table up to a position, from which on it has no name either."""
+    """Return the history of a table up to a position, from which on it has no name either; all of it for FOREVER."""
+    if at == FOREVER:
+        return table
     names = tuple((name, since, min(until, at)) for name, since, until in table.names if since < at)
     return replace(table, events=tuple(event for event in table.events if event.at < at), names=names)
 
