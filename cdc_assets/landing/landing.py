@@ -91,6 +91,13 @@ class News:
     digest: str = ""
 
 
+NamesBehind = Callable[[], Callable[[TableId], Collection[TableId]]]
+
+
+def _as_written() -> Callable[[TableId], Collection[TableId]]:
+    return lambda written: (written,)
+
+
 class Landing:
     """The landing of one feed. `concerns` says which topics are the feed's, `claims` reads claim-check files, and
     `registry` gives the schemas that messages name. `names_behind` gives what finds the tables of a written name.
@@ -111,6 +118,7 @@ class Landing:
         claims: Callable[[str], bytes],
         *,
         registry: Registered | None = None,
+        names_behind: NamesBehind = _as_written,
         mark_interval_seconds: float = 0,
         commit_bytes: int = _COMMIT_BYTES,
         accept_unordered: bool = False,
@@ -122,7 +130,7 @@ class Landing:
         self.mark_interval_seconds = mark_interval_seconds
         self.executors: Executors | None = None
         self.clock_ms: Callable[[], int] = lambda: int(time.time() * 1000)
-        self.names_behind: Callable[[], Callable[[TableId], Collection[TableId]]] = lambda: lambda written: (written,)
+        self.names_behind = names_behind
         self._concerns = concerns
         self._more: dict[str, Any] = {"claims": claims, "compared": set()}
         self._more |= {"registry": registry} if registry is not None else {}

@@ -101,11 +101,11 @@ def _landed(
         source.routing.concerns,
         _claims(settings, source),
         registry=_registry(settings),
+        names_behind=source.names_behind,
         mark_interval_seconds=settings.landing.mark_interval_seconds,
         accept_unordered=settings.accept_unordered,
     )
     source.read_from(landing.landed, table.fetch)
-    landing.names_behind = source.names_behind
     try:
         yield landing
     finally:
