@@ -128,19 +128,35 @@ def _played(before: TableSchema, clauses: tuple[Spec, ...], charset: str) -> lis
     for spec in clauses:
         match spec:
             case AddColumnSpec():
-                _add(places, spec, charset)
+                new_name = spec.text.name.lower()
+                is_there = any(known.column.name.lower() == new_name for known in places)
+                if not (spec.if_missing and is_there):
+                    _put(places, _Place(column_of(spec.text, charset), None), spec.text)
             case ChangeColumnSpec():
                 _change(places, spec, charset)
             case AlterDefaultSpec(name):
                 place = _of_before(places, name)
                 place.column = replace(place.column, default=None)  # `schema_after` takes it from the text
             case CharsetSpec(collation, True):
-                _convert(places, collation)
+                if not collation or charset_of(collation) == "binary":
+                    raise Unfollowed("CONVERT TO that charset gives columns other types")
+                for converted in places:
+                    converted.column = replace(
+                        converted.column, collation=collation if is_text(converted.column) else None
+                    )
             case StrangeSpec(text):
                 raise Unfollowed(f'the clause "{text}" is not known')
             case _:
                 pass
-    _key(places, clauses)
+    # The columns of a new primary key are NOT NULL; those of a dropped one stay so.
+    if any(isinstance(clause, DropIndexSpec) and clause.name.upper() == "PRIMARY" for clause in clauses):
+        for keyed in places:
+            keyed.column = replace(keyed.column, is_pk=keyed.origin is None and keyed.column.is_pk)
+    for clause in clauses:
+        if isinstance(clause, AddIndexSpec):
+            for keyed in [places[_now(places, name)] for name in clause.index.columns]:
+                if clause.index.primary:
+                    keyed.column = replace(keyed.column, is_pk=True, nullable=False)
     names = [place.column.name.lower() for place in places]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice or not names:
@@ -155,13 +171,6 @@ def _drop(places: list[_Place], spec: DropColumnSpec) -> None:
     if spec.if_exists and not any(place.column.name.lower() == spec.name.lower() for place in places):
         return
     places.remove(_of_before(places, spec.name))
-
-
-def _add(places: list[_Place], spec: AddColumnSpec, charset: str) -> None:
-    name = spec.text.name.lower()
-    if spec.if_missing and any(place.column.name.lower() == name for place in places):
-        return
-    _put(places, _Place(column_of(spec.text, charset), None), spec.text)
 
 
 def _change(places: list[_Place], spec: ChangeColumnSpec, charset: str) -> None:
@@ -197,7 +206,11 @@ def _of_before(places: list[_Place], name: str) -> _Place:
     for place in places:
         if place.origin is None and place.column.name.lower() == wanted:
             return place
-    raise _missing(places, name)
+    have = ", ".join(place.column.name for place in places)
+    raise Unfollowed(
+        f'it names the column "{name}", but the table is known with {have}: a DDL before it is missing, or the given '
+        "CREATE TABLE is not this table's"
+    )
 
 
 def _now(places: list[_Place], name: str) -> int:
@@ -209,34 +222,7 @@ def _now(places: list[_Place], name: str) -> int:
     return places.index(_of_before(places, name))
 
 
-def _missing(places: list[_Place], name: str) -> Unfollowed:
-    have = ", ".join(place.column.name for place in places)
-    return Unfollowed(
-        f'it names the column "{name}", but the table is known with {have}: a DDL before it is missing, or the given '
-        "CREATE TABLE is not this table's"
-    )
-
-
-def _convert(places: list[_Place], collation: str) -> None:
-    if not collation or charset_of(collation) == "binary":
-        raise Unfollowed("CONVERT TO that charset gives columns other types")
-    for place in places:
-        place.column = replace(place.column, collation=collation if is_text(place.column) else None)
-
-
 # --- the primary key --------------------------------------------------------------------------------------------------
-
-
-def _key(places: list[_Place], clauses: tuple[Spec, ...]) -> None:
-    """The columns of a new primary key are NOT NULL; those of a dropped one stay so."""
-    if any(isinstance(spec, DropIndexSpec) and spec.name.upper() == "PRIMARY" for spec in clauses):
-        for place in places:
-            place.column = replace(place.column, is_pk=place.origin is None and place.column.is_pk)
-    for spec in clauses:
-        if isinstance(spec, AddIndexSpec):
-            for place in [places[_now(places, name)] for name in spec.index.columns]:
-                if spec.index.primary:
-                    place.column = replace(place.column, is_pk=True, nullable=False)
 
 
 def defaults_by_text(file: SchemaFile) -> SchemaFile:
@@ -272,14 +258,30 @@ def grown(before: TableSchema, file: SchemaFile) -> tuple[TableSchema, tuple[Sch
     changes += [AddColumn(column, None, _UNKNOWN) for column in shown.columns if column.name not in old]
     for column in shown.columns:
         if column.name in old and arrow_type(old[column.name]) != arrow_type(column):
-            changes.append(_retyped(file, old[column.name], column))
+            former = old[column.name]
+            if not grows(former, column):
+                raise held(
+                    file,
+                    f'The column "{column.name}" changed from {type_text(former)} to {type_text(column)}, which does '
+                    "not hold every value of the old type, so what became of the values of old rows is not known",
+                    _REBUILD,
+                    column=column.name,
+                )
+            changes.append(RetypeColumn(former, column))
     left = [column.name for column in before.columns if column.name in new]
     left += [column.name for column in shown.columns if column.name not in old]
     order = tuple(column.name for column in shown.columns)
     if list(order) != left:
         changes.append(MoveColumns(order))
     if shown.key != before.key:
-        _refuse_key(file, before, shown)
+        there = {column.name for column in before.columns}
+        if not before.key or not shown.key or not there.issuperset(shown.key):
+            raise held(
+                file,
+                f"The key changed from ({', '.join(before.key)}) to ({', '.join(shown.key)}), by which old rows "
+                "cannot be identified",
+                _REBUILD,
+            )
         changes.append(Rekey(shown.key))
     return after, tuple(changes)
 
@@ -291,26 +293,3 @@ def _wider(old: Column | None, new: Column) -> Column:
     kind = arrow_type(old)
     exact = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and (old.scale or 0) == (new.scale or 0))
     return old if exact else new
-
-
-def _retyped(file: SchemaFile, old: Column, new: Column) -> RetypeColumn:
-    if not grows(old, new):
-        raise held(
-            file,
-            f'The column "{new.name}" changed from {type_text(old)} to {type_text(new)}, which does not hold every '
-            "value of the old type, so what became of the values of old rows is not known",
-            _REBUILD,
-            column=new.name,
-        )
-    return RetypeColumn(old, new)
-
-
-def _refuse_key(file: SchemaFile, before: TableSchema, shown: TableSchema) -> None:
-    there = {column.name for column in before.columns}
-    if not before.key or not shown.key or not there.issuperset(shown.key):
-        raise held(
-            file,
-            f"The key changed from ({', '.join(before.key)}) to ({', '.join(shown.key)}), by which old rows cannot be "
-            "identified",
-            _REBUILD,
-        )

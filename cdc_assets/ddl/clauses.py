@@ -324,7 +324,14 @@ def table(at: Cursor) -> TableBody:
         else:
             columns.append(column(piece))
             versioned |= any(Cursor(piece[place:]).sees("WITH", "SYSTEM", "VERSIONING") for place in range(len(piece)))
-    _refuse_query(at)
+    # Of CREATE TABLE … SELECT some or all columns have no definition.
+    depth = 0
+    for place in range(at.at, len(at.parts)):
+        token = at.parts[place]
+        opened = token.is_word("(") and place + 1 < len(at.parts) and at.parts[place + 1].is_word("SELECT")
+        if depth == 0 and (opened or token.is_word("SELECT") or token.is_word("AS")):
+            raise Unreadable("the columns that the query adds are not known")
+        depth += token.is_word("(") - token.is_word(")")
     given = options(at)
     parts = partitioning(at.rest()) if at else None
     inline = [own for text in columns for own in inline_indexes(text)]
@@ -336,17 +343,6 @@ def table(at: Cursor) -> TableBody:
 def _over_periods(index: Index, periods: Mapping[str, tuple[str, ...]]) -> Index:
     """Return an index of MariaDB with the columns that begin and end a period in place of the period's name."""
     return replace(index, columns=tuple(part for name in index.columns for part in periods.get(name.lower(), (name,))))
-
-
-def _refuse_query(at: Cursor) -> None:
-    """Raise Unreadable for CREATE TABLE … SELECT: some or all of its columns have no definition."""
-    depth = 0
-    for place in range(at.at, len(at.parts)):
-        token = at.parts[place]
-        opened = token.is_word("(") and place + 1 < len(at.parts) and at.parts[place + 1].is_word("SELECT")
-        if depth == 0 and (opened or token.is_word("SELECT") or token.is_word("AS")):
-            raise Unreadable("the columns that the query adds are not known")
-        depth += token.is_word("(") - token.is_word(")")
 
 
 def inline_indexes(text: ColumnText) -> list[Index]:

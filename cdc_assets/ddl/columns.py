@@ -93,20 +93,17 @@ def _sized(name: str, text: ColumnText, charset: str) -> Column:
     if name in ("CHAR", "VARCHAR", "BINARY", "VARBINARY"):
         return Column(text.name, name, False, 1 if size is None else size)
     if name in _CAPACITY:
-        return _capacious(name, size, text, charset)
+        if size is not None and name in ("TEXT", "BLOB"):
+            # TEXT(n) and BLOB(n) are the smallest type of their kind that holds n characters.
+            needed = size * (_CHARACTER_BYTES.get(charset, 4) if name == "TEXT" else 1)
+            fitting = (kind for kind, most in _CAPACITY.items() if kind.endswith(name) and most >= needed)
+            name = next(fitting, f"LONG{name}")
+        return Column(text.name, name, False, _CAPACITY[name])
     if name in _FRACTIONAL:
         return Column(text.name, name, False, None, size or None)
     if name in _BARE:
         return Column(text.name, name)
     raise Unreadable(f'the column "{text.name}" has the type {text.type}, which is not known')
-
-
-def _capacious(name: str, size: int | None, text: ColumnText, charset: str) -> Column:
-    """TEXT(n) and BLOB(n) are the smallest type of their kind that holds n characters."""
-    if size is not None and name in ("TEXT", "BLOB"):
-        needed = size * (_CHARACTER_BYTES.get(charset, 4) if name == "TEXT" else 1)
-        name = next((kind for kind, most in _CAPACITY.items() if kind.endswith(name) and most >= needed), f"LONG{name}")
-    return Column(text.name, name, False, _CAPACITY[name])
 
 
 def of_server(columns: Iterable[Column], server: str) -> tuple[Column, ...]:
@@ -266,7 +263,14 @@ def _stated(default: Default, column: Column, timezone: str | None) -> object:
         return _of_bytes(default, column)
     text = _as_kept(default, column)
     if column.type == "TIMESTAMP" and timezone is not None and not _is_zero_date(text):
-        return _in_utc(text, column, timezone)
+        try:
+            moment = values(pa.array([text]), column, timezone=timezone).array[0].as_py()
+        except BadSettings as error:
+            raise Unreadable(error.message) from None
+        if moment is None:
+            raise Unreadable(f'the default of "{column.name}" is not a time: {text}')
+        shown = f"{moment.year:04d}-{moment:%m-%d %H:%M:%S}"
+        return shown + (f".{moment.microsecond:06d}"[: column.scale + 1] if column.scale else "")
     return text
 
 
@@ -346,7 +350,11 @@ def _of_bytes(default: Default, column: Column) -> object:
     if column.type == "BIT":
         return int.from_bytes(raw, "big")
     if column.type in BINARY:
-        return _plain(raw)
+        # Bytes that JSON could have carried stay a string, as `ColumnDefault` has it.
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return raw
     if column.type not in (*CHARACTER, *MEMBERS):
         return str(int.from_bytes(raw, "big"))
     charset = charset_of(column.collation or "utf8mb4")
@@ -356,22 +364,3 @@ def _of_bytes(default: Default, column: Column) -> object:
         raise Unreadable(
             f'the default of "{column.name}" is the bytes {raw.hex()}, which are no text in its charset {charset}'
         ) from None
-
-
-def _plain(raw: bytes) -> str | bytes:
-    """Bytes that JSON could have carried stay a string, as `ColumnDefault` has it."""
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return raw
-
-
-def _in_utc(text: str, column: Column, timezone: str) -> str:
-    try:
-        moment = values(pa.array([text]), column, timezone=timezone).array[0].as_py()
-    except BadSettings as error:
-        raise Unreadable(error.message) from None
-    if moment is None:
-        raise Unreadable(f'the default of "{column.name}" is not a time: {text}')
-    shown = f"{moment.year:04d}-{moment:%m-%d %H:%M:%S}"
-    return shown + (f".{moment.microsecond:06d}"[: column.scale + 1] if column.scale else "")

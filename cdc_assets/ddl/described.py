@@ -125,7 +125,11 @@ class _TableTexts:
             entry = _LINE.fullmatch(line)
             if entry is None:
                 continue
-            name = _unquoted(entry["name"])
+            word = entry["name"]
+            if word[:1] in ('"', "`") and word[-1:] == word[:1]:
+                name = word[1:-1].replace(word[0] * 2, word[0])
+            else:
+                name = word
             if entry["type"]:
                 if table is not None:
                     known = self.tables.get(table, TableSchema(()))
@@ -230,10 +234,3 @@ def _type_text(at: Cursor) -> str:
         else:
             at.take()
     return render(at.parts[start : at.at])
-
-
-def _unquoted(word: str) -> str:
-    """Return a name without its quotes."""
-    if word[:1] in ('"', "`") and word[-1:] == word[:1]:
-        return word[1:-1].replace(word[0] * 2, word[0])
-    return word

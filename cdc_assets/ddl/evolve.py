@@ -179,7 +179,20 @@ def _pair(before: TableSchema, file: SchemaFile, text: Text) -> Pairs:
     for name in replaced:
         gone.append(origin[name])  # type: ignore[arg-type]
         extra.append(listed[name])
-    hidden = _hidden(file, text, gone, extra)
+    # Removed and new columns without a text are paired by id; the table is held if a rename remains possible.
+    by_id = {column.id: column for column in gone if column.id is not None}
+    hidden = {column.name.lower(): by_id[column.id] for column in extra if column.id in by_id}
+    left = [column for column in gone if id(column) not in {id(old_column) for old_column in hidden.values()}]
+    new = [column for column in extra if column.name.lower() not in hidden]
+    if new and not text.read:
+        raise held(file, f"The text cannot be read, and the file has new columns: {_names(new)}")
+    all_have_ids = all(column.id is not None for column in (*left, *new))
+    if left and new and not all_have_ids:
+        raise held(
+            file,
+            f"The columns {_names(left)} are gone and {_names(new)} are new, and no text says whether that is a rename"
+            f". {NEXT_TIME}",
+        )
     result = {name: hidden.get(name, origin.get(name)) for name in listed}
     for name in (*replaced, *text.added):
         result[name] = hidden.get(name)
@@ -211,24 +224,6 @@ def _replaced(
             )
         names.append(name)
     return names
-
-
-def _hidden(file: SchemaFile, text: Text, gone: Sequence[Column], extra: Sequence[Column]) -> dict[str, Column]:
-    """Pair removed and new columns without a text, by id; hold if a rename remains possible."""
-    by_id = {column.id: column for column in gone if column.id is not None}
-    pairs = {column.name.lower(): by_id[column.id] for column in extra if column.id in by_id}
-    left = [column for column in gone if id(column) not in {id(old_column) for old_column in pairs.values()}]
-    new = [column for column in extra if column.name.lower() not in pairs]
-    if new and not text.read:
-        raise held(file, f"The text cannot be read, and the file has new columns: {_names(new)}")
-    all_have_ids = all(column.id is not None for column in (*left, *new))
-    if left and new and not all_have_ids:
-        raise held(
-            file,
-            f"The columns {_names(left)} are gone and {_names(new)} are new, and no text says whether that is a rename"
-            f". {NEXT_TIME}",
-        )
-    return pairs
 
 
 def _names(columns: Sequence[Column]) -> str:
@@ -386,25 +381,14 @@ def read_text(before: TableSchema, file: SchemaFile, kind: Statement) -> Text:
         elif isinstance(spec, DropColumnSpec) and spec.name.lower() in old:
             text.dropped.add(spec.name.lower())
         elif isinstance(spec, ChangeColumnSpec):
-            _changed(text, spec, old)
+            if spec.old.lower() in old:
+                text.renamed[spec.old.lower()] = spec.new.lower()
+            if spec.text is not None:
+                text.defined[spec.new.lower()] = spec.text
             if spec.new.lower() != spec.old.lower():
                 taken |= {spec.new.lower()} & (old - leaving)
         elif isinstance(spec, AlterDefaultSpec):
             text.defaults[spec.name.lower()] = spec.default
-    _contradictions(file, text, new)
-    if taken:
-        refuse_taken_names(before, file, taken)
-    return text
-
-
-def _changed(text: Text, spec: ChangeColumnSpec, old: set[str]) -> None:
-    if spec.old.lower() in old:
-        text.renamed[spec.old.lower()] = spec.new.lower()
-    if spec.text is not None:
-        text.defined[spec.new.lower()] = spec.text
-
-
-def _contradictions(file: SchemaFile, text: Text, new: set[str]) -> None:
     come = {*text.added, *text.renamed.values(), *text.defined}
     missing = sorted(come - new)
     kept = sorted((text.dropped & new) - come)
@@ -413,6 +397,9 @@ def _contradictions(file: SchemaFile, text: Text, new: set[str]) -> None:
         raise held(
             file, f"The schema file {what}, which its DDL text contradicts", "restore the file as TiCDC wrote it"
         )
+    if taken:
+        refuse_taken_names(before, file, taken)
+    return text
 
 
 # --- the schema afterwards --------------------------------------------------------------------------------------------
@@ -450,7 +437,11 @@ def schema_after(
             new_column = replace(new_column, default=column.default, computed=computed_default(text.defaults[name]))
             new_column = replace(new_column, default=known_default(new_column, text.defaults[name], timezone))
         columns.append(replace(new_column, collation=convert) if convert and is_text(new_column) else new_column)
-    moved = {old.name.lower(): new for new, old in _by_new_name(file, pairs) if old is not None}
+    moved = {
+        old.name.lower(): column.name
+        for column in file.columns
+        if (old := pairs.origin[column.name.lower()]) is not None
+    }
     indexes = primary_first(_indexes(before, text, moved), tuple(columns))
     parts = before.partitioning
     if parts is not None or any(isinstance(spec, PartitionBySpec) for spec in text.specs):
@@ -483,10 +474,6 @@ def refuse_computed(file: SchemaFile, schema: TableSchema, text: Text, pairs: Pa
             )
         if old is not None and old.virtual != column.virtual:
             raise held(file, f'Column "{column.name}" changes between virtual and stored', column=column.name)
-
-
-def _by_new_name(file: SchemaFile, pairs: Pairs) -> list[tuple[str, Column | None]]:
-    return [(column.name, pairs.origin[column.name.lower()]) for column in file.columns]
 
 
 def _carried(column: Column, old: Column | None, table_collation: str | None, states_defaults: bool) -> Column:
@@ -601,12 +588,14 @@ def retyped(old: Column, new: Column, timezone: str, server: str = "") -> Retype
     `timezone` stands for the zone of the session that ran the DDL, `server` is the kind of server: "" for TiDB, whose
     rules are carried out. Raises ValueError where characters may be lost, or another server converts otherwise.
     """
-    if (
-        old.type in _TEXTS
-        and new.type in _TEXTS
-        and (old.type == new.type or {old.type, new.type}.isdisjoint(_MEMBERS))
-    ):
-        _refuse_charset(old, new)
+    are_texts = old.type in _TEXTS and new.type in _TEXTS
+    stay_texts = are_texts and (old.type == new.type or {old.type, new.type}.isdisjoint(_MEMBERS))
+    if stay_texts and old.collation is not None and new.collation is not None:
+        source, target = charset_of(old.collation), charset_of(new.collation)
+        if target not in (source, *_WIDE) and not (source == "ascii" or (source == "latin1" and target == "utf8")):
+            raise ValueError(
+                f"from {source} to {target} characters can be lost, in a way that depends on the source's settings"
+            )
     if arrow_type(old) == arrow_type(new) and not needs_conversion(old, new) and not narrows(old, new):
         return None
     if difference := _of_server(old, new, server):
@@ -661,13 +650,3 @@ def _fraction(column: Column) -> int:
 
 
 _WIDE = ("utf8mb4", "gb18030")
-
-
-def _refuse_charset(old: Column, new: Column) -> None:
-    if old.collation is None or new.collation is None:
-        return
-    source, target = charset_of(old.collation), charset_of(new.collation)
-    if target not in (source, *_WIDE) and not (source == "ascii" or (source == "latin1" and target == "utf8")):
-        raise ValueError(
-            f"from {source} to {target} characters can be lost, in a way that depends on the source's settings"
-        )

@@ -225,10 +225,7 @@ def _call(name: str, inside: Cursor, schema: TableSchema) -> Predicate:
         return _arithmetic("-", _part("TO_DAYS", args[0]), _part("TO_DAYS", args[1]))
     if len(args) != 1:
         raise Unreadable(f"{name}() of {counted(len(args), 'value')} is not known")
-    return _function(name, args[0])
-
-
-def _function(name: str, arg: Predicate) -> Predicate:
+    arg = args[0]
     if name in _CALENDAR or name in _CLOCK:
         return _part(name, arg)
     if name == "TO_SECONDS":

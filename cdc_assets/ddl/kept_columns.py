@@ -110,14 +110,24 @@ def lasting(
     taken = {*kept, *(place.lower() for place in places.values())}
     for column in after.columns:
         if column.name not in places:
-            places[column.name] = _free(column.name, taken)
+            places[column.name] = next(
+                candidate
+                for candidate in chain([column.name], (f"{column.name}__{n}" for n in count(2)))
+                if candidate.lower() not in taken
+            )
             taken.add(places[column.name].lower())
     live = tuple(_placed(column, places[column.name]) for column in after.columns)
     schema = replace(after, columns=(*live, *kept.values()), key=tuple(places[name] for name in after.key))
     again = {change.column.name for change in continued if isinstance(change, ContinueColumn)}
     left = [*continued, *_in_lake(changes, names, places, again)]
     if set(kept) != known or any(isinstance(change, (AddColumn, MoveColumns)) for change in changes):
-        left = _in_order(left, tuple(column.name for column in schema.stored))
+        order = tuple(column.name for column in schema.stored)
+        # The one MoveColumns stands before changes of defaults, rows and keys.
+        rest = [change for change in left if not isinstance(change, MoveColumns)]
+        first = next(
+            (n for n, change in enumerate(rest) if isinstance(change, (SetDefault, DeleteRows, Rekey))), len(rest)
+        )
+        left = [*rest[:first], MoveColumns(order), *rest[first:]]
     return schema, tuple(left)
 
 
@@ -162,13 +172,6 @@ def _fitting(kept: Mapping[str, Column], new: Column) -> Column | None:
     return None
 
 
-def _free(name: str, taken: Collection[str]) -> str:
-    """Return a name that no other column of the lake has: `name`, `name__2`, `name__3`, …"""
-    return next(
-        candidate for candidate in chain([name], (f"{name}__{n}" for n in count(2))) if candidate.lower() not in taken
-    )
-
-
 def _placed(column: Column, name: str) -> Column:
     return replace(column, name=name, origin="" if name == column.name else column.name)
 
@@ -210,13 +213,6 @@ def _renamed(predicate: Predicate, places: Mapping[str, str]) -> Predicate:
     args = tuple(_renamed(arg, places) for arg in predicate.args)
     value = places.get(predicate.value, predicate.value) if predicate.op == "column" else predicate.value
     return replace(predicate, args=args, value=value)
-
-
-def _in_order(changes: Sequence[SchemaChange], order: tuple[str, ...]) -> list[SchemaChange]:
-    """Return `changes` with one MoveColumns to `order`, placed before changes of defaults, rows and keys."""
-    rest = [change for change in changes if not isinstance(change, MoveColumns)]
-    place = next((n for n, change in enumerate(rest) if isinstance(change, (SetDefault, DeleteRows, Rekey))), len(rest))
-    return [*rest[:place], MoveColumns(order), *rest[place:]]
 
 
 # --- when the source had which column ---------------------------------------------------------------------------------

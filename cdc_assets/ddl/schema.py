@@ -76,7 +76,15 @@ def create(
     if file.whole is not None:
         return _keyed(file.whole)
     if file.by_text:
-        return _by_text(file, like, database_collation, timezone)
+        try:
+            schema = created(file.query, like=like, database_collation=database_collation, timezone=timezone)
+            return replace(schema, columns=of_server(schema.columns, file.server))
+        except Unreadable as reason:
+            raise held(
+                file,
+                f"The text gives no columns: {reason}",
+                "give the CREATE TABLE as SHOW CREATE TABLE prints it",
+            ) from reason
     ddl_statement = statement(file)
     if not isinstance(ddl_statement, CreateTableStatement):
         return _keyed(TableSchema(_defined_by_alter(file, ddl_statement, timezone)))
@@ -89,22 +97,16 @@ def create(
             file,
             f"The text of CREATE TABLE cannot be read ({problem}), so virtual columns and unique keys are not known",
         ) from problem
-    _compare(file, text)
-    return _keyed(_merge(file.columns, text, database_collation, timezone))
-
-
-def _by_text(
-    file: SchemaFile, like: TableSchema | None, database_collation: str | None, timezone: str | None
-) -> TableSchema:
-    try:
-        schema = created(file.query, like=like, database_collation=database_collation, timezone=timezone)
-        return replace(schema, columns=of_server(schema.columns, file.server))
-    except Unreadable as problem:
+    defined = {column.name.lower() for column in text.columns}
+    listed = {name for column in file.columns if (name := column.name.lower()) in defined or not column.hidden}
+    if defined != listed:
         raise held(
             file,
-            f"The text gives no columns: {problem}",
-            "give the CREATE TABLE as SHOW CREATE TABLE prints it",
-        ) from problem
+            f"The text has the columns {_names(defined - listed) or 'none'} that the file does not list, the file "
+            f"{_names(listed - defined) or 'none'} that the text does not have",
+            "restore the schema file as TiCDC wrote it",
+        )
+    return _keyed(_merge(file.columns, text, database_collation, timezone))
 
 
 def created(
@@ -187,18 +189,6 @@ def _defined_by_alter(file: SchemaFile, ddl_statement: Statement, timezone: str 
         facts(column, texts[column.name.lower()], None, timezone) if column.name.lower() in texts else column
         for column in file.columns
     )
-
-
-def _compare(file: SchemaFile, text: TableBody) -> None:
-    defined = {column.name.lower() for column in text.columns}
-    listed = {name for column in file.columns if (name := column.name.lower()) in defined or not column.hidden}
-    if defined != listed:
-        raise held(
-            file,
-            f"The text has the columns {_names(defined - listed) or 'none'} that the file does not list, the file "
-            f"{_names(listed - defined) or 'none'} that the text does not have",
-            "restore the schema file as TiCDC wrote it",
-        )
 
 
 def _names(names: Iterable[str]) -> str:

@@ -165,7 +165,7 @@ def statement(file: SchemaFile) -> Statement:
 def _classified(query: str, action: int, table: TableId, version: Tso) -> Statement:
     file = SchemaFile("", "", table, version, query, action, ())  # all that a statement depends on
     if not file.query.strip():
-        return _textless(file)
+        return SchemaSnapshot() if file.type == 0 else _by_type(file, "there is no text")
     try:
         at = Cursor(tokens(file.query))
         statement = _read(at, file)
@@ -182,10 +182,6 @@ def _classified(query: str, action: int, table: TableId, version: Tso) -> Statem
 def _may_differ(statement: Statement, file: SchemaFile) -> bool:
     """An ALTER TABLE whose Type says something else is read by its text: a rename or exchange beside other changes."""
     return isinstance(statement, Rename | Exchange | Alter) and file.type in (0, 61)
-
-
-def _textless(file: SchemaFile) -> Statement:
-    return SchemaSnapshot() if file.type == 0 else _by_type(file, "there is no text")
 
 
 def _by_type(file: SchemaFile, problem: str) -> Statement:
@@ -568,16 +564,12 @@ def _altered(at: Cursor, file: SchemaFile) -> Statement:
             continue
         clause = Cursor(at.parts[place:])
         if clause.accept("EXCHANGE", "PARTITION"):
-            return _exchanged(clause, "" if name[0] else file.table.schema)
+            database = "" if name[0] else file.table.schema
+            partition = clause.name()
+            clause.expect("WITH", "TABLE")
+            schema, other = clause.qualified()
+            return Exchange(partition, TableId(schema or database, other), not clause.sees("WITHOUT"))
         if clause.accept("RENAME") and not clause.sees(_PARTS):
             clause.accept("TO|AS|=")
             return _rename(name, clause.qualified())
     return Alter()
-
-
-def _exchanged(at: Cursor, database: str) -> Statement:
-    """Read the rest of EXCHANGE PARTITION; `database` is that of the session, "" if unknown."""
-    partition = at.name()
-    at.expect("WITH", "TABLE")
-    schema, name = at.qualified()
-    return Exchange(partition, TableId(schema or database, name), not at.sees("WITHOUT"))
