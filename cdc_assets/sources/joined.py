@@ -107,9 +107,21 @@ class JoinedSource:
             except CdcError as error:
                 lost[source.uri] = error
                 continue
-            dump_imports, generated = _imports(source, dump)
+            generated: dict[str, Generators] = {}
+            for table in dump.tables:
+                root = f"{dump.uri}#{table.id}"
+                columns = source.generators(table)
+                if columns:
+                    generated[root] = columns
+                unknown = {name: value for name, value in columns.items() if isinstance(value, str)}
+                base = Base(dump.at, table.id, dump.uri, table.query, table.collation, table.timezone)
+                files = tuple(_files(source, dump, table, root))
+                promised = source.promised(table)
+                imports.append(Import(base, table.schema, root, files, promised, unknown, rowless=dump.rowless))
+            for name, problem in dump.problems.items():
+                base = Base(dump.at, name, dump.uri, "")
+                imports.append(Import(base, TableSchema(()), problem=f"{dump.uri}: {problem}", rowless=dump.rowless))
             self._rows[dump.uri] = _Rows(source.reader, generated)
-            imports += dump_imports
             warnings += [f"{dump.uri}: {text}" for text in (*dump.warnings, *left_out)]
         warnings = [*listing.warnings, *warnings]
         return replace(listing, imports=tuple(imports), warnings=tuple(warnings), lost_dumps=lost)
@@ -156,25 +168,6 @@ _DOUBTFUL = (
     "it from the dump, or give the TOML exactly as TiCDC has it."
 )
 _SHOWN = 5
-
-
-def _imports(initial: InitialSource, dump: Dump) -> tuple[list[Import], dict[str, Generators]]:
-    """Return the tables of a dump, and what computes the columns of those that need it, by root."""
-    imports: list[Import] = []
-    generated: dict[str, Generators] = {}
-    for table in dump.tables:
-        root = f"{dump.uri}#{table.id}"
-        columns = initial.generators(table)
-        if columns:
-            generated[root] = columns
-        lost = {name: value for name, value in columns.items() if isinstance(value, str)}
-        base = Base(dump.at, table.id, dump.uri, table.query, table.collation, table.timezone)
-        files = tuple(_files(initial, dump, table, root))
-        imports.append(Import(base, table.schema, root, files, initial.promised(table), lost, rowless=dump.rowless))
-    for name, problem in dump.problems.items():
-        base = Base(dump.at, name, dump.uri, "")
-        imports.append(Import(base, TableSchema(()), problem=f"{dump.uri}: {problem}", rowless=dump.rowless))
-    return imports, generated
 
 
 def _files(initial: InitialSource, dump: Dump, table: DumpTable, root: str) -> Iterator[DataFile]:

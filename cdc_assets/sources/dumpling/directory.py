@@ -473,7 +473,14 @@ def _named(kind: str, match: re.Match[str]) -> Name:
         return StrangeName(TableId(part["db"], part.get("table") or ""), f"{problem} in the name {match[0]}")
     suffix = (part.get("suffix") or "").lower()
     if suffix not in _COMPRESSIONS or (suffix and (part.get("kind") or "").lower() == "parquet"):
-        return _uncompressed(table, match[0], suffix)
+        name = match[0]
+        if suffix in _COMPRESSIONS:
+            return StrangeName(table, f"{name} is Parquet that was compressed as a whole. Take it apart with {suffix}")
+        if suffix not in _UNREADABLE:
+            return StrangeName(table, f"{name} ends in .{suffix}, which is not a known compression")
+        return StrangeName(
+            table, f"{name} is compressed with {suffix}, which cannot be read; known are gz, snappy and zst"
+        )
     compression = _COMPRESSIONS[suffix]
     if kind == "database":
         return DatabaseName(table.schema, compression)
@@ -482,11 +489,3 @@ def _named(kind: str, match: re.Match[str]) -> Name:
     if kind == "schema":
         return SchemaName(table, compression)
     return DataName(table, part["number"] or "", part["kind"].lower(), compression)
-
-
-def _uncompressed(table: TableId, name: str, suffix: str) -> Name:
-    if suffix in _COMPRESSIONS:
-        return StrangeName(table, f"{name} is Parquet that was compressed as a whole. Take it apart with {suffix}")
-    if suffix not in _UNREADABLE:
-        return StrangeName(table, f"{name} ends in .{suffix}, which is not a known compression")
-    return StrangeName(table, f"{name} is compressed with {suffix}, which cannot be read; known are gz, snappy and zst")

@@ -59,7 +59,10 @@ def cut(session: Session, table: DumpTable, size: Size, range_bytes: int = RANGE
     name = f"{identifier(table.id.schema)}.{identifier(table.id.table)}"
     handle = _handle(session, table, name)
     order = f"{ORDERED}{_names(handle)}" if handle else ""
-    columns = _comparable(handle)
+    # The first columns whose values are compared as they are ordered.
+    known = (*_NUMBERS, *_TEXTS, *_BYTES, *_TIMES)
+    count = next((place for place, column in enumerate(handle) if column.type not in known), len(handle))
+    columns = tuple(handle[:count])
     borders = _borders(session, name, columns, size, range_bytes) if columns else []
     selected = ", ".join(_selected(column) for column in table.schema.stored) or "1"
     conditions = list(_conditions(columns, borders))
@@ -118,13 +121,6 @@ def _handle(session: Session, table: DumpTable, name: str) -> tuple[Column, ...]
     return tuple(table.schema.column(column_name) for column_name in names)
 
 
-def _comparable(handle: Sequence[Column]) -> tuple[Column, ...]:
-    """Return the columns, from the first on, whose values are compared as they are ordered."""
-    known = (*_NUMBERS, *_TEXTS, *_BYTES, *_TIMES)
-    count = next((place for place, column in enumerate(handle) if column.type not in known), len(handle))
-    return tuple(handle[:count])
-
-
 # --- borders ----------------------------------------------------------------------------------------------------------
 
 
@@ -138,26 +134,20 @@ def _borders(session: Session, name: str, columns: Sequence[Column], size: Size,
     if count < 2 or size.rows < 2:
         return []
     if columns[0].type in _INTEGERS:
-        return _steps(session, name, columns[0], count)
-    return _sought(session, name, columns, max(1, size.rows // count))
-
-
-def _steps(session: Session, name: str, column: Column, count: int) -> list[Border]:
-    key = identifier(column.name)
-    least, greatest = session.query(f"SELECT MIN({key}), MAX({key}) FROM {name}")[0]
-    if least is None or greatest is None:
-        return []
-    start, span = int(least), int(greatest) - int(least) + 1
-    values = sorted({start + span * number // count for number in range(1, count)} - {start})
-    return [(str(value),) for value in values]
-
-
-def _sought(session: Session, name: str, columns: Sequence[Column], step: int) -> list[Border]:
+        column = columns[0]
+        key = identifier(column.name)
+        least, greatest = session.query(f"SELECT MIN({key}), MAX({key}) FROM {name}")[0]
+        if least is None or greatest is None:
+            return []
+        start, span = int(least), int(greatest) - int(least) + 1
+        values = sorted({start + span * number // count for number in range(1, count)} - {start})
+        return [(str(value),) for value in values]
+    rows_apart = max(1, size.rows // count)
     border_rows: list[Row] = []
     condition = ""
     while len(border_rows) < _MOST:
         rows = session.query(
-            f"SELECT {_names(columns)} FROM {name}{condition} ORDER BY {_names(columns)} LIMIT 1 OFFSET {step}"
+            f"SELECT {_names(columns)} FROM {name}{condition} ORDER BY {_names(columns)} LIMIT 1 OFFSET {rows_apart}"
         )
         border = _distinct(rows, columns)
         if not border:

@@ -118,7 +118,11 @@ class Session:
         for statement in _ALWAYS:
             self.query(statement)
         for statement in _WHERE_KNOWN:
-            self._try(statement)
+            try:
+                self.query(statement)
+            except InputError as problem:
+                if problem.where.get("code") != _NO_SUCH_VARIABLE:
+                    raise
         self.version = self.scalar("SELECT VERSION()")
         self.is_tidb = bool(self.query("SHOW SESSION VARIABLES LIKE 'tidb_snapshot'"))
         if self.is_tidb:
@@ -132,13 +136,6 @@ class Session:
                     "between, such "
                     "as a proxy, keeps the session from being set. Read from the server itself."
                 )
-
-    def _try(self, statement: str) -> None:
-        try:
-            self.query(statement)
-        except InputError as problem:
-            if problem.where.get("code") != _NO_SUCH_VARIABLE:
-                raise
 
 
 @contextmanager

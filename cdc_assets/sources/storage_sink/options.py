@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.formats import FORMATS, SinkWire, Wire, tells_new_rows, wire_class
+from cdc_assets.formats import FORMATS, Wire, tells_new_rows, wire_class
 from cdc_assets.io.storage_uri import display, location, parameters, truth
 from cdc_assets.model.schema import TableId
 from cdc_assets.sources.changefeed_toml import (
@@ -109,9 +109,16 @@ def sink_options(sink_uri: str, changefeed_config: str | os.PathLike[str] | None
     options = _typed(_given(config, given, _TOML, _FROM_URI, _FROM_URI_IF_OPEN), _DEFAULTS)
     options["date_separator"] = (options.get("date_separator") or _DEFAULTS.date_separator).lower()
     protocol = known_protocol(options.pop("protocol", None), FORMATS, "a storage sink", "…?protocol=csv")
+    kind = wire_class(protocol)
+    wire_options = _typed(_given(config, given, kind.toml_options, kind.uri_options), kind())
+    if any(field.name == "column_selectors" for field in fields(kind)):  # type: ignore[arg-type]
+        wire_options["column_selectors"] = column_selectors(config)
+    wire = kind(**wire_options, timezone=tz)  # type: ignore[call-arg]
+    if wire.complaint:
+        raise _refused(wire.complaint)
     result = SinkOptions(
         **options,
-        wire=_wire(wire_class(protocol), config, given, tz),
+        wire=wire,
         event_filters=event_filters(config),
         misspelt=tuple(misspelt(given, {*_FROM_URI, *_FROM_URI_IF_OPEN, *wire_class(protocol).uri_options})),
         uri=display(sink_uri),
@@ -120,17 +127,6 @@ def sink_options(sink_uri: str, changefeed_config: str | os.PathLike[str] | None
     if result.date_separator not in ("none", "year", "month", "day"):
         raise _refused(f'date-separator is "{result.date_separator}"; TiCDC knows none, year, month, day')
     return result
-
-
-def _wire(kind: type[SinkWire], config: Mapping[str, Any], given: Mapping[str, str], tz: str) -> SinkWire:
-    """Return the options of a format, which says where TiCDC has each."""
-    options = _typed(_given(config, given, kind.toml_options, kind.uri_options), kind())
-    if any(field.name == "column_selectors" for field in fields(kind)):  # type: ignore[arg-type]
-        options["column_selectors"] = column_selectors(config)
-    wire = kind(**options, timezone=tz)  # type: ignore[call-arg]
-    if wire.complaint:
-        raise _refused(wire.complaint)
-    return wire
 
 
 def _refused(complaint: str) -> BadSettings:

@@ -18,7 +18,7 @@ from cdc_assets.errors import MalformedSchemaFile
 from cdc_assets.model.names import is_hidden_name
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.splits import SchemaFile
-from cdc_assets.sources.storage_sink.paths import SchemaPath, parse_schema_path
+from cdc_assets.sources.storage_sink.paths import parse_schema_path
 from cdc_assets.types.families import type_name
 
 _COLUMN_MEMBERS = (
@@ -34,7 +34,36 @@ def parse_schema_file(path: str, data: bytes) -> SchemaFile:
     Members that are not known are ignored, and the same contents are the same object. Raises MalformedSchemaFile for
     what is not JSON, lacks a member, holds a value of another kind, or disagrees with the file's own name.
     """
-    return _schema_file(path, _document(path, data))
+    document = _document(path, data)
+    where = parse_schema_path(path)
+    if where is None:
+        raise _malformed(
+            path, "its name is not that of a schema file", "{schema}/{table}/meta/schema_{version}_{checksum}.json"
+        )
+    table = TableId(_member(path, document, "Schema", str), _member(path, document, "Table", str))
+    version = _member(path, document, "TableVersion", int)
+    if version != where.version:
+        raise _malformed(path, f"it says TableVersion {version}", f"{where.version}, as in its name")
+    # TiCDC joins the raw names with a path cleaner; with use-table-id-as-path the root is a number.
+    joined = posixpath.normpath(f"/{table.schema}/{table.table}").strip("/")
+    if not (where.root == joined or (where.root.isascii() and where.root.isdigit())):
+        raise _malformed(path, f'it describes "{table}"', f"the table of its directory, {where.root}")
+    columns = document.get("TableColumns") or []
+    if not isinstance(columns, list) or not all(isinstance(column, dict) for column in columns):
+        raise _malformed(path, f"TableColumns is {_short(columns)}", "a list of objects, or null")
+    if str(document.get("TableColumnsTotal", len(columns))) != str(len(columns)):
+        total = document["TableColumnsTotal"]
+        raise _malformed(path, f"TableColumnsTotal is {_short(total)}", f"{len(columns)}, the length of TableColumns")
+    return SchemaFile(
+        path=path,
+        root=where.root,
+        table=table,
+        version=version,
+        query=_member(path, document, "Query", str, ""),
+        type=_member(path, document, "Type", int, 0),
+        columns=tuple(_column(path, column) for column in columns),
+        checksum=where.checksum,
+    )
 
 
 @lru_cache(maxsize=8192)
@@ -86,42 +115,6 @@ def _document(path: str, data: bytes) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise _malformed(path, f"it holds {_short(document)}", "one JSON object")
     return document
-
-
-def _schema_file(path: str, document: Mapping[str, Any]) -> SchemaFile:
-    where = parse_schema_path(path)
-    if where is None:
-        raise _malformed(
-            path, "its name is not that of a schema file", "{schema}/{table}/meta/schema_{version}_{checksum}.json"
-        )
-    table = TableId(_member(path, document, "Schema", str), _member(path, document, "Table", str))
-    version = _member(path, document, "TableVersion", int)
-    if version != where.version:
-        raise _malformed(path, f"it says TableVersion {version}", f"{where.version}, as in its name")
-    if not _lies_right(where, table):
-        raise _malformed(path, f'it describes "{table}"', f"the table of its directory, {where.root}")
-    columns = document.get("TableColumns") or []
-    if not isinstance(columns, list) or not all(isinstance(column, dict) for column in columns):
-        raise _malformed(path, f"TableColumns is {_short(columns)}", "a list of objects, or null")
-    if str(document.get("TableColumnsTotal", len(columns))) != str(len(columns)):
-        total = document["TableColumnsTotal"]
-        raise _malformed(path, f"TableColumnsTotal is {_short(total)}", f"{len(columns)}, the length of TableColumns")
-    return SchemaFile(
-        path=path,
-        root=where.root,
-        table=table,
-        version=version,
-        query=_member(path, document, "Query", str, ""),
-        type=_member(path, document, "Type", int, 0),
-        columns=tuple(_column(path, column) for column in columns),
-        checksum=where.checksum,
-    )
-
-
-def _lies_right(where: SchemaPath, table: TableId) -> bool:
-    # TiCDC joins the raw names with a path cleaner; with use-table-id-as-path the root is a number.
-    joined = posixpath.normpath(f"/{table.schema}/{table.table}").strip("/")
-    return where.root == joined or (where.root.isascii() and where.root.isdigit())
 
 
 def _column(path: str, members: Mapping[str, Any]) -> Column:

@@ -105,7 +105,13 @@ class StorageSink:
         if not sorted_out.whole:  # a local one may have been replaced that very moment
             sorted_out, unchanged, reopened = self._sorted_out(settled, checkpoint)
         if not sorted_out.whole:
-            raise self._listed_without_metadata()
+            uri = self.opener.uri
+            raise BucketMissing(
+                f"{uri}/metadata can be read, and is not among the names that the storage lists below {uri}: the "
+                "others may be missing, too, so nothing is applied. Some servers store a name under another one; let "
+                "the changefeed write to a prefix of letters, digits, '-', '_' and single slashes.",
+                file=uri,
+            )
         problems: dict[str, str] = {}
         schema_files, warnings = self._schema_files(sorted_out.schema_entries, problems)
         schema_files = _once(schema_files)
@@ -234,15 +240,6 @@ class StorageSink:
             f"{opener.uri} has no `metadata`; expected it since the changefeed's first checkpoint. "
             "Wait for that, or check that the sink URI names the changefeed's own prefix.",
             file="metadata",
-        )
-
-    def _listed_without_metadata(self) -> Exception:
-        uri = self.opener.uri
-        return BucketMissing(
-            f"{uri}/metadata can be read, and is not among the names that the storage lists below {uri}: the others "
-            "may be missing, too, so nothing is applied. Some servers store a name under another one; let the "
-            "changefeed write to a prefix of letters, digits, '-', '_' and single slashes.",
-            file=uri,
         )
 
     def _schema_files(

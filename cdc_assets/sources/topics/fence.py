@@ -63,27 +63,22 @@ def names_at(files: Iterable[SchemaFile], at: Tso) -> Names:
                     names.begin(file.table, version)
                 case _ if file.table not in names.living:
                     names.begin(file.table, version)
-        _rename(names, pairs, version)
+        # Tables are renamed at once. A name that a table only passes through is not one of its: another pair has it
+        # from there, or, as the old architecture writes it, from the name before the statement once more.
+        last = {former.folded: new for former, new in pairs}
+        olds = [former.folded for former, _ in pairs]
+        begun = [
+            new
+            for place, (former, new) in enumerate(pairs)
+            if last[former.folded] is new and (new in names.living or new.folded not in olds[place + 1 :])
+        ]
+        passed = {new.folded for _, new in pairs if new not in names.living} - {new.folded for new in begun}
+        for former, _ in pairs:
+            if former.folded not in passed:
+                names.end(former, version)
+        for new_name in begun:
+            names.begin(new_name, version)
     return names
-
-
-def _rename(names: Names, pairs: Sequence[tuple[TableId, TableId]], version: Tso) -> None:
-    """Rename tables at once. A name that a table only passes through is not one of its: another pair has it from there,
-    or, as the old architecture writes it, from the name before the statement once more.
-    """
-    last = {old.folded: new for old, new in pairs}
-    olds = [old.folded for old, _ in pairs]
-    begun = [
-        new
-        for place, (old, new) in enumerate(pairs)
-        if last[old.folded] is new and (new in names.living or new.folded not in olds[place + 1 :])
-    ]
-    passed = {new.folded for _, new in pairs if new not in names.living} - {new.folded for new in begun}
-    for old, _ in pairs:
-        if old.folded not in passed:
-            names.end(old, version)
-    for name in begun:
-        names.begin(name, version)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,21 @@ class Fillings:
         newest: dict[tuple[TableId, str, str], _Snapshot] = {}
         for event in landed.events:
             if event.kind is EventKind.SNAPSHOT and event.table is not None:
-                self._note(newest, event, event.table.folded)
+                of, word = (event.source, event.source_position), SnapshotRow(event.query)
+                key = (event.table.folded, *of)
+                if word is SnapshotRow.ANEW or key not in newest:
+                    newest[key] = _Snapshot(*of, event.position, event.partition)
+                    self._by_table.setdefault(event.table.folded, []).append(newest[key])
+                snapshot = newest[key]
+                if word is SnapshotRow.BEGIN:
+                    word, snapshot.is_first = SnapshotRow.FIRST, True
+                snapshot.rows[word] = event.position
+                if word is SnapshotRow.FIRST:
+                    snapshot.partition = event.partition
+                if word is SnapshotRow.END:
+                    self._ended[of] = event.position
+                elif word in (SnapshotRow.FIRST, SnapshotRow.LAST):
+                    self._marked.add(of)
         self._began = {table.folded: at for table, at in sorted(landed.began.items(), key=lambda item: -item[1])}
         self._sources: dict[TableId, set[str]] = {}
         self._streamed: set[str] = set()
@@ -72,23 +86,6 @@ class Fillings:
                 self._read_apart.add(stream.table.folded)
             if end.newest and not is_of_snapshot(end.newest):
                 self._streamed.add(stream.source)
-
-    def _note(self, newest: dict[tuple[TableId, str, str], _Snapshot], event: LandedEvent, table: TableId) -> None:
-        of, word = (event.source, event.source_position), SnapshotRow(event.query)
-        key = (table, *of)
-        if word is SnapshotRow.ANEW or key not in newest:
-            newest[key] = _Snapshot(*of, event.position, event.partition)
-            self._by_table.setdefault(table, []).append(newest[key])
-        snapshot = newest[key]
-        if word is SnapshotRow.BEGIN:
-            word, snapshot.is_first = SnapshotRow.FIRST, True
-        snapshot.rows[word] = event.position
-        if word is SnapshotRow.FIRST:
-            snapshot.partition = event.partition
-        if word is SnapshotRow.END:
-            self._ended[of] = event.position
-        elif word in (SnapshotRow.FIRST, SnapshotRow.LAST):
-            self._marked.add(of)
 
     def of(self, file: SchemaFile, event: LandedEvent | None) -> Filling:
         """Return how the table of a file is filled from there on; `event` is the DDL behind it, None for none."""

@@ -58,7 +58,14 @@ _FLAGS = (
 def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given: FeedInputs) -> TopicOptions:
     """Return how TiCDC writes its topics; raises BadSettings for what it refuses and for what is not known."""
     config = ticdc_document(sink_uri, changefeed_config)
-    options = _found(config, sink_uri)
+    options: dict[str, Any] = {}
+    for option, paths in _TOML.items():
+        for section in (table(config, "sink", *path) for path in paths):
+            if option in section:
+                options.setdefault(option, section[option])
+    of_uri = parameters(sink_uri)
+    options.update({option: of_uri[option] for option in _FROM_URI if of_uri.get(option)})
+    options = {option: truth(option, value) if option in _FLAGS else value for option, value in options.items()}
     given_name = str(options.get("protocol") or "").lower()
     name = OTHER_NAMES.get(given_name, given_name)
     protocol = known_protocol(name, PROTOCOLS, "topics", "kafka://…/topic?protocol=canal-json")
@@ -111,17 +118,6 @@ def ticdc_document(sink_uri: str, changefeed_config: Path | None) -> Mapping[str
     """Return TiCDC's changefeed TOML, {} for none and for a connector, whose configuration is another."""
     named = PROTOCOLS.get(parameters(sink_uri).get("protocol", "").lower())
     return {} if named is not None and named.by_connector else document(changefeed_config)
-
-
-def _found(config: Mapping[str, Any], sink_uri: str) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    for name, paths in _TOML.items():
-        for section in (table(config, "sink", *path) for path in paths):
-            if name in section:
-                options.setdefault(name, section[name])
-    given = parameters(sink_uri)
-    options.update({name: given[name] for name in _FROM_URI if given.get(name)})
-    return {name: truth(name, value) if name in _FLAGS else value for name, value in options.items()}
 
 
 def _address(sink_uri: str, connector: ConnectorConfiguration | None, patterns: Sequence[str]) -> tuple[str, str]:
@@ -451,7 +447,21 @@ def _read(file: Path | None) -> dict[str, str]:
             "--config."
         ) from None
     if data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{":
-        members = _json_members(data, file)
+        try:
+            document = json.loads(data.decode("utf-8-sig"))
+        except ValueError as problem:
+            place = (
+                f"line {problem.lineno}, column {problem.colno}"
+                if isinstance(problem, json.JSONDecodeError)
+                else "no UTF-8"
+            )
+            raise BadSettings(
+                f"the connector's configuration {file} begins with a brace and is not JSON ({place}). Give it as Kafka "
+                "Connect has it."
+            ) from None
+        config = document.get("config")
+        given: Mapping[str, Any] = config if isinstance(config, dict) else document
+        members = {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
     else:
         members = parse_properties(data.decode("latin-1"))
     if not any(name in members for name in (*_KNOWN, *_FORMER)):
@@ -460,20 +470,6 @@ def _read(file: Path | None) -> dict[str, str]:
             "JSON that was posted to Kafka Connect, or the properties of its standalone worker."
         )
     return members
-
-
-def _json_members(data: bytes, file: Path) -> dict[str, str]:
-    try:
-        document = json.loads(data.decode("utf-8-sig"))
-    except ValueError as error:
-        place = f"line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else "no UTF-8"
-        raise BadSettings(
-            f"the connector's configuration {file} begins with a brace and is not JSON ({place}). Give it as Kafka "
-            "Connect has it."
-        ) from None
-    config = document.get("config")
-    members: Mapping[str, Any] = config if isinstance(config, dict) else document
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in members.items()}
 
 
 def parse_properties(text: str) -> dict[str, str]:

@@ -39,7 +39,14 @@ class Routing:
     def __init__(self, options: TopicOptions) -> None:
         self.options = options
         for rule in options.rules:
-            _check_patterns(rule)
+            for pattern in rule.matcher:
+                try:
+                    decided((pattern,), ("a", "a"))
+                except re.error as error:
+                    raise BadSettings(
+                        f'the matcher "{pattern}" of a dispatcher is not a pattern ({error}); expected one like '
+                        '"shop.*" or "/^shop_[0-9]+$/.*". Give the changefeed TOML exactly as TiCDC has it.'
+                    ) from None
             if not _EXPRESSION.fullmatch(rule.topic):
                 raise BadSettings(
                     f'the topic "{rule.topic}" of a dispatcher is neither a name nor an expression like '
@@ -109,17 +116,6 @@ class Routing:
         for rule in self.options.rules:
             patterns |= {pattern for pattern in _topics_of(rule, self.options.case_sensitive) if rule.topic}
         return tuple(re.compile(pattern) for pattern in sorted(patterns))
-
-
-def _check_patterns(rule: TopicRule) -> None:
-    for pattern in rule.matcher:
-        try:
-            decided((pattern,), ("a", "a"))
-        except re.error as error:
-            raise BadSettings(
-                f'the matcher "{pattern}" of a dispatcher is not a pattern ({error}); expected one like "shop.*" or '
-                '"/^shop_[0-9]+$/.*". Give the changefeed TOML exactly as TiCDC has it.'
-            ) from None
 
 
 def _substituted(expression: str, table: TableId) -> str:

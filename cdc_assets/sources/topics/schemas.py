@@ -126,7 +126,14 @@ def schema_files(
     """
     read = [_by_text(event) for event in events]
     ddl_files = {(file.version, file.table.folded, file.query): file for file in read}
-    first = _first_statements(ddl_files.values())
+    ddls = ddl_files.values()
+    # The first DDL that speaks of each name: as the table's own, or as the one that a rename takes it from.
+    first: ByName[ddl.Statement] = ByName()
+    for file in sorted(ddls, key=lambda file: file.version):
+        statement = ddl.statement(file)
+        if isinstance(statement, ddl.Rename):
+            first.setdefault(TableId(statement.old.schema or file.table.schema, statement.old.table), statement)
+        first.setdefault(file.table, statement)
     files = [_database(name, collation, since) for name, collation in older.collations.items()]
     files += [
         _whole(table, since, schema)
@@ -161,17 +168,6 @@ def _with_shown(files: Iterable[SchemaFile], shown: Sequence[SchemaEvent]) -> It
         if not isinstance(ddl.statement(file), ddl.Alter):
             later[file.table] = file.version
         yield file
-
-
-def _first_statements(files: Iterable[SchemaFile]) -> ByName[ddl.Statement]:
-    """The first DDL that speaks of each name: as the table's own, or as the one that a rename takes it from."""
-    first: ByName[ddl.Statement] = ByName()
-    for file in sorted(files, key=lambda file: file.version):
-        statement = ddl.statement(file)
-        if isinstance(statement, ddl.Rename):
-            first.setdefault(TableId(statement.old.schema or file.table.schema, statement.old.table), statement)
-        first.setdefault(file.table, statement)
-    return first
 
 
 def _by_text(event: DdlEvent) -> SchemaFile:

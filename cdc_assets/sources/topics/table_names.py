@@ -25,7 +25,18 @@ _First = tuple[Tso, Partition, int]
 def alike(landed: Landed) -> Iterator[tuple[str, str]]:
     """Yield for each table that has another one's name what holds it, from where the second of both comes first."""
     names: dict[TableId, dict[TableId, _First]] = {}
-    for table, first in _firsts(landed).items():
+    # Where the first row or DDL of each table is.
+    first_places: dict[TableId, _First] = {}
+    for (row_partition, named), (row_position, row_offset) in landed.first_rows.items():
+        row_place = (row_position, row_partition, row_offset)
+        first_places[named] = min(row_place, first_places.get(named, row_place))
+    schemas = {named.schema for named in first_places}
+    for event in landed.events:
+        if event.kind is EventKind.DDL and event.table is not None and event.table.table:
+            row_place = (event.position, event.partition, event.offset)
+            if event.table.schema in schemas:  # DDL of databases that are not captured comes too
+                first_places[event.table] = min(row_place, first_places.get(event.table, row_place))
+    for table, first in first_places.items():
         names.setdefault(table.folded, {})[table] = first
     doubtful = {folded: spelled for folded, spelled in names.items() if len(spelled) > 1}
     respelled = _respelled(landed) if doubtful else ()
@@ -40,20 +51,6 @@ def alike(landed: Landed) -> Iterator[tuple[str, str]]:
             f"does not distinguish such names: from {partition} offset {offset} on neither is applied. Leave one of "
             "them out at the source (table.exclude.list), or give it another name, and let a new feed bring them.",
         )
-
-
-def _firsts(landed: Landed) -> Mapping[TableId, _First]:
-    first_places: dict[TableId, _First] = {}
-    for (partition, table), (position, offset) in landed.first_rows.items():
-        first = (position, partition, offset)
-        first_places[table] = min(first, first_places.get(table, first))
-    schemas = {table.schema for table in first_places}
-    for event in landed.events:
-        if event.kind is EventKind.DDL and event.table is not None and event.table.table:
-            first = (event.position, event.partition, event.offset)
-            if event.table.schema in schemas:  # DDL of databases that are not captured comes too
-                first_places[event.table] = min(first, first_places.get(event.table, first))
-    return first_places
 
 
 def _respelled(landed: Landed) -> set[TableId]:

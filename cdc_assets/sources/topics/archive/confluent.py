@@ -14,7 +14,6 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -72,7 +71,12 @@ class Confluent:
             elif not name["side"]:
                 files.append(NamedFile(Partition(name["topic"], int(name["number"])), int(name["start"]), entry.path))
         refuse_no_files([True] * matched, entries, "topic+partition+offset.ending")
-        self._refuse_no_keys(files)
+        missing = next((file.path for file in files if file.path not in self._keys), None)
+        if missing is not None and self._options is not None and self._options.messages.needs_keys:
+            raise BadSettings(
+                f"{missing} has no file of keys beside it, and Open Protocol has in its keys whose rows a message "
+                "has. Write the archive with store.kafka.keys=true."
+            )
         return named_spans(files, lambda file: sum(map(len, _values(file.path, read(file.path)))))
 
     def messages(self, span: Span, read: Read) -> Iterator[pa.Table]:
@@ -109,14 +113,6 @@ class Confluent:
                 "themselves; where one ends is lost. Write the archive with format.class AvroFormat or JsonFormat."
             )
 
-    def _refuse_no_keys(self, files: Sequence[NamedFile]) -> None:
-        missing = next((file.path for file in files if file.path not in self._keys), None)
-        if missing is not None and self._options is not None and self._options.messages.needs_keys:
-            raise BadSettings(
-                f"{missing} has no file of keys beside it, and Open Protocol has in its keys whose rows a message "
-                "has. Write the archive with store.kafka.keys=true."
-            )
-
 
 def _values(path: str, pieces: Iterator[bytes]) -> Iterator[list[bytes | None]]:
     plain = uncompressed(pieces, path)
@@ -125,7 +121,20 @@ def _values(path: str, pieces: Iterator[bytes]) -> Iterator[list[bytes | None]]:
     if first.startswith(b"Obj\x01"):
         yield from read_container(plain, path)
     elif first.startswith(b"PAR1"):
-        yield from _parquet(b"".join(plain), path)
+        data = b"".join(plain)
+        try:
+            file = pq.ParquetFile(pa.BufferReader(data))
+            columns = file.schema_arrow
+            if columns.types not in ([pa.binary()], [pa.large_binary()]):
+                raise MalformedData(
+                    f"{path} has the columns {', '.join(columns.names)}; expected one of bytes. The messages were "
+                    "decoded before; write the archive with ByteArrayConverter.",
+                    file=path,
+                )
+            for batch in file.iter_batches(_PARQUET_ROWS):
+                yield batch.column(0).to_pylist()
+        except (pa.ArrowException, OSError) as error:
+            raise MalformedData(f"{path} is not a whole Parquet file ({error}). Restore it.", file=path) from None
     else:
         is_binary, number = ".bin" in path[path.rfind("+") :], 1
         for lines in line_lists(plain):
@@ -138,22 +147,6 @@ def _json(line: bytes, path: str, number: int) -> bytes | None:
         return raw_of(json.loads(line), path, number)
     except ValueError as error:
         raise MalformedData(f"{path} line {number} is not JSON ({error}). Restore the file.", file=path) from None
-
-
-def _parquet(data: bytes, path: str) -> Iterator[list[bytes | None]]:
-    try:
-        file = pq.ParquetFile(pa.BufferReader(data))
-        columns = file.schema_arrow
-        if columns.types not in ([pa.binary()], [pa.large_binary()]):
-            raise MalformedData(
-                f"{path} has the columns {', '.join(columns.names)}; expected one of bytes. The messages were decoded "
-                "before; write the archive with ByteArrayConverter.",
-                file=path,
-            )
-        for batch in file.iter_batches(_PARQUET_ROWS):
-            yield batch.column(0).to_pylist()
-    except (pa.ArrowException, OSError) as error:
-        raise MalformedData(f"{path} is not a whole Parquet file ({error}). Restore it.", file=path) from None
 
 
 LAYOUT = Confluent()
@@ -207,8 +200,20 @@ class _AvroFile:
 def _blocks(at: _AvroFile) -> Iterator[list[bytes | None]]:
     if at.take(4) != _MAGIC:
         raise ValueError("it does not begin as one")
-    header = _metadata(at)
-    branches = _branches(json.loads(header["avro.schema"]))
+    header: dict[str, bytes] = {}
+    while entries := at.long():
+        if entries < 0:
+            at.long()  # the bytes of the block
+        for _ in range(abs(entries)):
+            name = at.text().decode()
+            header[name] = at.text()
+    schema = json.loads(header["avro.schema"])
+    # The branches of a union, or a value that stands alone.
+    named = schema if isinstance(schema, list) else [schema]
+    kinds = tuple(branch["type"] if isinstance(branch, Mapping) else branch for branch in named)
+    if any(kind not in ("null", "bytes", "string") for kind in kinds):
+        raise ValueError("its schema is another one, so the messages were decoded before")
+    branches = kinds if isinstance(schema, list) else None
     codec = header.get("avro.codec", b"null").decode()
     if codec not in _CODECS:
         raise ValueError(f"its codec is none of {', '.join(sorted(_CODECS))}")
@@ -220,26 +225,6 @@ def _blocks(at: _AvroFile) -> Iterator[list[bytes | None]]:
         if values.at != len(block) or at.take(16) != sync:
             raise ValueError("a block does not end where it should")
         yield block_values
-
-
-def _metadata(at: _AvroFile) -> dict[str, bytes]:
-    metadata: dict[str, bytes] = {}
-    while count := at.long():
-        if count < 0:
-            at.long()  # the bytes of the block
-        for _ in range(abs(count)):
-            name = at.text().decode()
-            metadata[name] = at.text()
-    return metadata
-
-
-def _branches(schema: Any) -> tuple[str, ...] | None:
-    """Return the branches of a union, None for a value that stands alone."""
-    named = schema if isinstance(schema, list) else [schema]
-    kinds = tuple(branch["type"] if isinstance(branch, Mapping) else branch for branch in named)
-    if any(kind not in ("null", "bytes", "string") for kind in kinds):
-        raise ValueError("its schema is another one, so the messages were decoded before")
-    return kinds if isinstance(schema, list) else None
 
 
 def _value(at: AvroReader, branches: tuple[str, ...] | None) -> bytes | None:

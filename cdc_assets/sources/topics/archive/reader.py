@@ -265,7 +265,20 @@ class MessagePages:
         """
         for partition in sorted(self._disordered):
             tables = [self._load(page) for page in self._pages.pop(partition)]
-            messages = self._once(pa.concat_tables(tables).sort_by("offset"), partition)
+            messages = pa.concat_tables(tables).sort_by("offset")
+            # What the file holds twice is left out.
+            offsets = messages.column("offset").to_numpy()
+            again = np.flatnonzero(np.diff(offsets) == 0)
+            for name in ("key", "value"):
+                column = messages.column(name)
+                if column.take(pa.array(again)) != column.take(pa.array(again + 1)):
+                    raise InputError(
+                        f"{self._path} has two messages of {partition} at offset {offsets[again[0]]}; expected one. "
+                        "Remove what does not belong to this archive.",
+                        file=self._path,
+                        offset=int(offsets[again[0]]),
+                    )
+            messages = messages.take(pa.array(np.flatnonzero(np.diff(offsets, prepend=-1) != 0)))
             rows = max(1, messages.num_rows * _MEMORY_BYTES // max(1, messages.nbytes))
             for start in range(0, messages.num_rows, rows):
                 self._append(partition, messages.slice(start, rows))
@@ -296,18 +309,3 @@ class MessagePages:
             self._store.seek(page.at)
             data = self._store.read(page.size)
         return pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(data), message_schema())])
-
-    def _once(self, messages: pa.Table, partition: Partition) -> pa.Table:
-        """Leave out what is there twice."""
-        offsets = messages.column("offset").to_numpy()
-        again = np.flatnonzero(np.diff(offsets) == 0)
-        for name in ("key", "value"):
-            column = messages.column(name)
-            if column.take(pa.array(again)) != column.take(pa.array(again + 1)):
-                raise InputError(
-                    f"{self._path} has two messages of {partition} at offset {offsets[again[0]]}; expected one. "
-                    "Remove what does not belong to this archive.",
-                    file=self._path,
-                    offset=int(offsets[again[0]]),
-                )
-        return messages.take(pa.array(np.flatnonzero(np.diff(offsets, prepend=-1) != 0)))

@@ -100,33 +100,27 @@ def _login(given: Mapping[str, Any]) -> dict[str, Any]:
         )
     options: dict[str, Any] = {"sasl.mechanism": mechanism}
     if mechanism == "GSSAPI":
-        return options | _kerberos(given)
+        kerberos = {option: str(given[name]) for name, option in _KERBEROS.items() if given.get(name)}
+        if user := given.get("sasl-gssapi-user"):
+            realm = given.get("sasl-gssapi-realm")
+            kerberos["sasl.kerberos.principal"] = f"{user}@{realm}" if realm else str(user)
+        return options | kerberos
     if mechanism == "OAUTHBEARER":
-        return options | _oauth(given)
+        oauth: dict[str, Any] = {option: str(given[name]) for name, option in _OAUTH.items() if given.get(name)}
+        if secret := given.get("sasl-oauth-client-secret"):
+            try:
+                oauth["sasl.oauthbearer.client.secret"] = base64.b64decode(str(secret), validate=True).decode()
+            except (binascii.Error, ValueError):
+                raise BadSettings(
+                    "sasl-oauth-client-secret is not base64, as TiCDC has it. Correct the TOML."
+                ) from None
+        if scopes := given.get("sasl-oauth-scopes"):
+            oauth["sasl.oauthbearer.scope"] = " ".join(map(str, scopes))
+        return options | oauth | ({"sasl.oauthbearer.method": "oidc"} if oauth else {})
     for name, option in (("sasl-user", "sasl.username"), ("sasl-password", "sasl.password")):
         if given.get(name):
             options[option] = str(given[name])
     return options
-
-
-def _kerberos(given: Mapping[str, Any]) -> dict[str, Any]:
-    options = {option: str(given[name]) for name, option in _KERBEROS.items() if given.get(name)}
-    if user := given.get("sasl-gssapi-user"):
-        realm = given.get("sasl-gssapi-realm")
-        options["sasl.kerberos.principal"] = f"{user}@{realm}" if realm else str(user)
-    return options
-
-
-def _oauth(given: Mapping[str, Any]) -> dict[str, Any]:
-    options: dict[str, Any] = {option: str(given[name]) for name, option in _OAUTH.items() if given.get(name)}
-    if secret := given.get("sasl-oauth-client-secret"):
-        try:
-            options["sasl.oauthbearer.client.secret"] = base64.b64decode(str(secret), validate=True).decode()
-        except (binascii.Error, ValueError):
-            raise BadSettings("sasl-oauth-client-secret is not base64, as TiCDC has it. Correct the TOML.") from None
-    if scopes := given.get("sasl-oauth-scopes"):
-        options["sasl.oauthbearer.scope"] = " ".join(map(str, scopes))
-    return options | ({"sasl.oauthbearer.method": "oidc"} if options else {})
 
 
 def _flag(given: Mapping[str, Any], name: str) -> bool | None:

@@ -11,7 +11,7 @@ import gc
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -107,7 +107,19 @@ class KafkaLog:
         """
         until = time.monotonic() + ANSWER_SECONDS
         while True:
-            wanted = self._listed(concerns)
+            listed = self._ask(lambda client, seconds: client.list_topics(timeout=seconds)).topics
+            wanted = [
+                TopicPartition(name, number)
+                for name, topic in listed.items()
+                if concerns(name)
+                for number in topic.partitions
+            ]
+            if not wanted:
+                raise BucketMissing(
+                    f"{self.uri}: none of the {len(listed)} topics that the broker shows is the changefeed's; expected "
+                    f"{self.default_topic}. Look at the topic in the sink URI and at `topics`, and give the login the "
+                    "right DESCRIBE on the changefeed's topics: others are not shown."
+                )
             low, written, high = self._ask(partial(_offsets, wanted))
             known = low.keys() & written.keys() & high.keys()
             missing = [partition for partition in wanted if (partition.topic, partition.partition) not in known]
@@ -127,23 +139,6 @@ class KafkaLog:
             topic=partition.topic,
             partition=partition.number,
         )
-
-    def _listed(self, concerns: Callable[[str], bool]) -> list[TopicPartition]:
-        """Return the partitions of topics that `concerns` accepts, as the broker shows them."""
-        listed = self._ask(lambda client, seconds: client.list_topics(timeout=seconds)).topics
-        wanted = [
-            TopicPartition(name, number)
-            for name, topic in listed.items()
-            if concerns(name)
-            for number in topic.partitions
-        ]
-        if not wanted:
-            raise BucketMissing(
-                f"{self.uri}: none of the {len(listed)} topics that the broker shows is the changefeed's; expected "
-                f"{self.default_topic}. Look at the topic in the sink URI and at `topics`, and give the login the "
-                "right DESCRIBE on the changefeed's topics: others are not shown."
-            )
-        return wanted
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         """Return the ids of topics; brokers give them since Kafka 2.8, older ones an id of zeros, which is left out."""
@@ -251,26 +246,24 @@ class KafkaLog:
         if error.code() in _PASSED_OVER:
             return position
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
-            raise self._out_of_range(wanted, position)
-        raise self._stuck(wanted, position, [error])
-
-    def _out_of_range(self, wanted: OffsetRange, position: int) -> CdcError:
-        ends = self.ends(lambda topic: topic == wanted.partition.topic).get(wanted.partition)
-        place = {"topic": wanted.partition.topic, "partition": wanted.partition.number, "offset": position}
-        if ends is not None and ends.low > position:
-            return InputError(
-                f"{wanted.partition} starts at offset {ends.low} by now; {position} to {ends.low - 1} expired before "
-                "they were read. Keep messages longer (retention.ms), and import anew the tables that they are of.",
+            ends = self.ends(lambda topic: topic == wanted.partition.topic).get(wanted.partition)
+            place = {"topic": wanted.partition.topic, "partition": wanted.partition.number, "offset": position}
+            if ends is not None and ends.low > position:
+                raise InputError(
+                    f"{wanted.partition} starts at offset {ends.low} by now; {position} to {ends.low - 1} expired "
+                    "before they were read. Keep messages longer (retention.ms), and import anew the tables that "
+                    "they are of.",
+                    gone=True,
+                    **place,
+                )
+            end = "nowhere" if ends is None else f"at offset {ends.high}"
+            raise InputError(
+                f"{wanted.partition} ends {end}, below {position}, which it had: the topic was created anew or cut "
+                "off. Import its tables anew.",
                 gone=True,
                 **place,
             )
-        end = "nowhere" if ends is None else f"at offset {ends.high}"
-        return InputError(
-            f"{wanted.partition} ends {end}, below {position}, which it had: the topic was created anew or cut off. "
-            "Import its tables anew.",
-            gone=True,
-            **place,
-        )
+        raise self._stuck(wanted, position, [error])
 
     def _stuck(self, wanted: OffsetRange, position: int, problems: list[Any]) -> CdcError:
         place = {"topic": wanted.partition.topic, "partition": wanted.partition.number, "offset": position}
@@ -487,7 +480,12 @@ def refusal(problems: Iterable[Any], uri: str, options: Mapping[str, Any], where
 
     `problems` are KafkaErrors as they came; `where` is the topic, partition and offset that it is about.
     """
-    problem = _weightiest(list(problems))
+    known = list(problems)
+    # The problem that explains the others.
+    lasting = [problem for problem in known if problem.code() in LASTING]
+    unresolved = [problem for problem in known if problem.code() == KafkaError._RESOLVE]
+    passing = [problem for problem in known if problem.code() != KafkaError._ALL_BROKERS_DOWN]
+    problem = next(iter([*lasting, *unresolved, *reversed(passing), *known]), None)
     code = None if problem is None else problem.code()
     reason = "it did not answer" if problem is None else _said(problem, options)
     at = f"{uri}{f', {where}' if where else ''}"
@@ -519,14 +517,6 @@ def refusal(problems: Iterable[Any], uri: str, options: Mapping[str, Any], where
         f"{at}: no broker at {servers} answers ({reason}). Try again later; if it never does, look at host and port in "
         "the sink URI, and at security.protocol under `kafka`: a listener with TLS or SASL closes other connections."
     )
-
-
-def _weightiest(problems: Sequence[Any]) -> Any:
-    """Return the problem that explains the others; None for none."""
-    lasting = [problem for problem in problems if problem.code() in LASTING]
-    unresolved = [problem for problem in problems if problem.code() == KafkaError._RESOLVE]
-    passing = [problem for problem in problems if problem.code() != KafkaError._ALL_BROKERS_DOWN]
-    return next(iter([*lasting, *unresolved, *reversed(passing), *problems]), None)
 
 
 def _said(problem: object, options: Mapping[str, Any]) -> str:
