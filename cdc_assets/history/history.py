@@ -198,7 +198,23 @@ class _Player:
             if not isinstance(statement, (ddl.Rename, ddl.Exchange, *_FREES_NAMES)) and not (parts and file in parts):
                 self._one(file, statement)
         for file, statement in pairs:
-            self._decode_by(file, statement)
+            # A directory is decoded by its own file's columns, with the facts of the table that had them.
+            table = self.lives.holder(file.table)
+            if not file.table.table or isinstance(statement, ddl.View) or (table is None and file.by_text):
+                continue
+            tables = self.decoding.setdefault((file.root, file.version), ByName())
+            known = tables.get(file.table)
+            schema = with_facts(file, table.schema if table is not None else None)
+            if file.grows and table is not None and _named_alike(bare(table.schema), schema):
+                schema = bare(table.schema)  # types may be wider than a lagging row shows them
+            if known is None:
+                for name in [name for name in tables if name not in self.lives.holders]:
+                    del tables[name]  # a hop of a rename, whose name no table has afterwards
+                better = not tables or table is not None
+            else:
+                better = known.decodes_like(schema) and _known_members(schema) >= _known_members(known)
+            if better:
+                tables[file.table] = schema
 
     def _with_released_text(self, file: SchemaFile) -> SchemaFile:
         """The file with the text that a person gave for it; renames of known tables are decided by table."""
@@ -303,25 +319,6 @@ class _Player:
 
     # --- how rows are read ---
 
-    def _decode_by(self, file: SchemaFile, statement: object) -> None:
-        """Decode a directory by its own file's columns, with the facts of the table that had them."""
-        table = self.lives.holder(file.table)
-        if not file.table.table or isinstance(statement, ddl.View) or (table is None and file.by_text):
-            return
-        tables = self.decoding.setdefault((file.root, file.version), ByName())
-        known = tables.get(file.table)
-        schema = with_facts(file, table.schema if table is not None else None)
-        if file.grows and table is not None and _named_alike(bare(table.schema), schema):
-            schema = bare(table.schema)  # types may be wider than a lagging row shows them
-        if known is None:
-            for name in [name for name in tables if name not in self.lives.holders]:
-                del tables[name]  # a hop of a rename, whose name no table has afterwards
-            better = not tables or table is not None
-        else:
-            better = known.decodes_like(schema) and _known_members(schema) >= _known_members(known)
-        if better:
-            tables[file.table] = schema
-
     def read_ahead(self, past: Sequence[SchemaFile], future: Sequence[SchemaFile]) -> None:
         """A directory of a later version gets older rows too, if its columns have the checksum of an older one.
 
@@ -381,7 +378,10 @@ def exchange(
         reason, predicate = _exchangeable(file, statement, effects[table.life], effects[other.life])
         unknown = next(filter(None, (unknown_values(history, predicate) for history in (table, other))), "")
         reason, predicate = (f"{file.query}: {unknown}", None) if unknown else (reason, predicate)
-    decision = _decision(lives, file, [history for history in (table, other) if history is not None])
+    tables = [history for history in (table, other) if history is not None]
+    # One release decides both tables of an exchange.
+    decisions = [lives.rules.decide(table.life, file.version, lives.rules.kinds(file)) for table in tables]
+    decision = next((d for d in decisions if d.release is not None), decisions[0] if decisions else PolicyDecision())
     predicate = ddl.confirm_nulls(predicate) if predicate is not None and decision.by_own_text else predicate
     for history, partner_history, own in sides:
         if history is not None:
@@ -415,12 +415,6 @@ def _partners(
         name for name in named if table is None or table.schema.decodes_like(lives.tables[lives.holders[name]].schema)
     ]
     return tuple(alike) or (near,)
-
-
-def _decision(lives: Lives, file: SchemaFile, tables: Sequence[TableHistory]) -> PolicyDecision:
-    """One release decides both tables of an exchange."""
-    decisions = [lives.rules.decide(table.life, file.version, lives.rules.kinds(file)) for table in tables]
-    return next((d for d in decisions if d.release is not None), decisions[0] if decisions else PolicyDecision())
 
 
 def _exchangeable(

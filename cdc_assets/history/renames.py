@@ -34,7 +34,16 @@ def rename(lives: Lives, version: Tso, renames: Sequence[tuple[SchemaFile, ddl.R
             requests[file.table] = (sources[0], file)
         elif sources or not file.by_text:
             _hold_each(lives, file, sources, "it names no database")
-    moves = _known(lives, requests)
+    # Unknown tables are left out: with texts alone, a table begins with the first DDL that has its columns.
+    held_names, unsettled = {name.folded for name in lives.holders}, dict(requests)
+    known: ByName[tuple[TableId, SchemaFile]] = ByName()
+    while due := [
+        target for target, (source, file) in unsettled.items() if source.folded in held_names or not file.by_text
+    ]:
+        for target in due:
+            known[target] = unsettled.pop(target)
+            held_names.add(target.folded)
+    moves = known
     final = ByName({to: source for to, source in given.items() if to in moves})
     left = {to: source for to, (source, _) in moves.items() if to not in final}
     held = set(lives.holders) - set(final.values())
@@ -57,17 +66,6 @@ def rename(lives: Lives, version: Tso, renames: Sequence[tuple[SchemaFile, ddl.R
     for to, (_, file) in moves.items():
         if to not in final:
             _hold_former(lives, file)
-
-
-def _known(lives: Lives, moves: ByName[tuple[TableId, SchemaFile]]) -> ByName[tuple[TableId, SchemaFile]]:
-    """Leave out unknown tables: with texts alone, a table begins with the first DDL that has its columns."""
-    names, left = {name.folded for name in lives.holders}, dict(moves)
-    known_moves: ByName[tuple[TableId, SchemaFile]] = ByName()
-    while due := [to for to, (source, file) in left.items() if source.folded in names or not file.by_text]:
-        for to in due:
-            known_moves[to] = left.pop(to)
-            names.add(to.folded)
-    return known_moves
 
 
 def _with_reason(

@@ -37,7 +37,7 @@ from cdc_assets.model.table_history import (
     Renamed,
     TableHistory,
 )
-from cdc_assets.model.tso import Tso, wall_clock_ms
+from cdc_assets.model.tso import wall_clock_ms
 
 _SHADOW, _FORMER = ("_gho", "_new"), ("_del", "_old")
 _LONGEST_NAME = 64
@@ -69,7 +69,23 @@ def take_place(lives: Lives, file: SchemaFile, statement: ddl.Rename) -> SchemaF
     if shadow is None:
         replaces = table is not None and table.name == name
     else:
-        sent = _sent_before(shadow, file.version)
+        # Which rows came under the newest name of the shadow table, from when it got that to before the rename. A
+        # name that it got in the same millisecond is a hop of a statement such as `a TO tmp, b TO a, tmp TO b`, which
+        # has no rows: the name before counts.
+        named = [
+            (event, since)
+            for event in shadow.events
+            if event.name is not None
+            and not (isinstance(event, Renamed) and wall_clock_ms(event.at) == wall_clock_ms(file.version))
+            for _, since, until in shadow.names
+            if since <= event.at < until
+        ]
+        event, since = named[-1] if named else (shadow.events[-1], shadow.names[-1][1])
+        sent = event.file.sent or SentRows(True)
+        outside = sent.first is not None and (
+            sent.first >= file.version or (sent.captured is False and sent.first < since)
+        )
+        sent = replace(sent, first=None) if outside else sent
         replaces = sent.left_out or (sent == SentRows() and _is_shadow(old, name) and len(shadow.events) > 1)
     if replaces and table is not None and _go_on(lives, table, shadow, (file, old)):
         return None
@@ -77,26 +93,6 @@ def take_place(lives: Lives, file: SchemaFile, statement: ddl.Rename) -> SchemaF
     some_came = shadow is not None and sent.captured is False and sent.first is not None
     lacks_rows = some_came or (shadow is not None and sent == SentRows() and begun)
     return replace(file, filling=Filling(Lack.LEFT_OUT)) if lacks_rows else file
-
-
-def _sent_before(table: TableHistory, version: Tso) -> SentRows:
-    """Return which rows came under a table's newest name, from when it got that to before a version.
-
-    A name that it got in the same millisecond is a hop of a statement such as `a TO tmp, b TO a, tmp TO b`, which has
-    no rows: the name before counts.
-    """
-    named = [
-        (event, since)
-        for event in table.events
-        if event.name is not None
-        and not (isinstance(event, Renamed) and wall_clock_ms(event.at) == wall_clock_ms(version))
-        for _, since, until in table.names
-        if since <= event.at < until
-    ]
-    event, since = named[-1] if named else (table.events[-1], table.names[-1][1])
-    sent = event.file.sent or SentRows(True)
-    outside = sent.first is not None and (sent.first >= version or (sent.captured is False and sent.first < since))
-    return replace(sent, first=None) if outside else sent
 
 
 def _replaced(lives: Lives, name: TableId, shadow: TableId) -> TableHistory | None:
