@@ -425,7 +425,10 @@ class Ledger:
             for stats in known.values():
                 _insert_notes(connection, changefeed, life, stats)
             if account is not None:
-                _insert_account(connection, changefeed, account)
+                key = {"changefeed": changefeed, "life": account.life, "hi": account.hi}
+                connection.execute(_DELETE_OLDER_ACCOUNTS, key)
+                values = {"account": format_metrics(account), "adds_up": not account.mismatch}
+                connection.execute(_insert(_WINDOWS), {**key, **values})
 
     def accounts(self, changefeed: str) -> dict[str, tuple[WindowMetrics, ...]]:
         """Return by table, oldest first, the windows that did not add up and the newest one."""
@@ -823,13 +826,6 @@ _ENTRIES_OF_UNREAD = _select(FILES, _OF_ENTRY, order=("path",)).where(FILES.c.ro
 _DELETE_OLDER_ACCOUNTS = _delete(_WINDOWS, _OF_LIFE).where(
     sa.or_(_WINDOWS.c.adds_up, _WINDOWS.c.hi == sa.bindparam("hi"))
 )
-
-
-def _insert_account(connection: sa.Connection, changefeed: str, account: WindowMetrics) -> None:
-    key = {"changefeed": changefeed, "life": account.life, "hi": account.hi}
-    connection.execute(_DELETE_OLDER_ACCOUNTS, key)
-    values = {"account": format_metrics(account), "adds_up": not account.mismatch}
-    connection.execute(_insert(_WINDOWS), {**key, **values})
 
 
 def _reports(connection: sa.Connection, changefeed: str, life: str | None) -> dict[str, tuple[ColumnFidelity, ...]]:

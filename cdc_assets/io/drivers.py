@@ -35,7 +35,24 @@ def file_system(protocol: str, options: Mapping[str, Any], uri: str) -> Any:
     """
     endpoint = endpoint_of(options)
     if endpoint:
-        _check_endpoint(endpoint, uri)
+        parts = urlsplit(endpoint)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise BadSettings(
+                f'{uri}: its endpoint is "{endpoint}"; expected a URL with scheme and host, such as '
+                f"https://{endpoint.rpartition('://')[2] or 'host:port'}. Correct endpoint in the URI, or "
+                "endpoint_url in storage_options."
+            )
+        try:
+            refuse_silent(
+                endpoint,
+                lambda place, silence: StorageUnavailable(
+                    f"{uri}: no server answers at its endpoint {place} ({silence}). Check endpoint in the URI, or "
+                    "endpoint_url in storage_options; if it is right, try again later.",
+                    file=uri,
+                ),
+            )
+        except ValueError as problem:
+            raise BadSettings(f'{uri}: its endpoint is "{endpoint}": {problem}. Correct the port in it.') from None
     # gcsfs asks a second service of Google's for the kind of bucket, which no other server has.
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     try:
@@ -76,27 +93,6 @@ def refuse_silent(endpoint: str, error: Callable[[str, OSError], Exception]) -> 
 def _connect(host: str, port: int) -> None:
     """Connect once a process to a server that answers."""
     socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
-
-
-def _check_endpoint(endpoint: str, uri: str) -> None:
-    parts = urlsplit(endpoint)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise BadSettings(
-            f'{uri}: its endpoint is "{endpoint}"; expected a URL with scheme and host, such as '
-            f"https://{endpoint.rpartition('://')[2] or 'host:port'}. Correct endpoint in the URI, or endpoint_url in "
-            "storage_options."
-        )
-    try:
-        refuse_silent(
-            endpoint,
-            lambda place, silence: StorageUnavailable(
-                f"{uri}: no server answers at its endpoint {place} ({silence}). Check endpoint in the URI, or "
-                "endpoint_url in storage_options; if it is right, try again later.",
-                file=uri,
-            ),
-        )
-    except ValueError as error:
-        raise BadSettings(f'{uri}: its endpoint is "{endpoint}": {error}. Correct the port in it.') from None
 
 
 def _s3_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -166,7 +166,12 @@ def _wrap(java: Java) -> Path:
     script = _WRAPPER.format(flag=VECTOR_FLAG, java=shlex.quote(str(java.home / "bin" / "java")))
     executable = wrapped / "bin" / "java"
     if not executable.exists() or executable.read_text() != script:
-        _write_executable(executable, script)
+        # In one rename, because sessions of several processes may start at once.
+        handle, temporary = tempfile.mkstemp(dir=executable.parent)
+        with os.fdopen(handle, "w") as file:
+            file.write(script)
+        Path(temporary).chmod(0o755)
+        os.replace(temporary, executable)
     return wrapped
 
 
@@ -180,15 +185,6 @@ for argument do
 done
 exec {java} "$@"
 """
-
-
-def _write_executable(path: Path, text: str) -> None:
-    """Write in one rename, because sessions of several processes may start at once."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-    Path(temporary).chmod(0o755)
-    os.replace(temporary, path)
 
 
 def share_dirs() -> tuple[Path, ...]:

@@ -63,7 +63,17 @@ def conformance(
     """
     findings = [Finding("listing", Severity.WARNING, "", sentence) for sentence in listing.warnings]
     if options.wire.is_unordered:
-        findings.append(_without_commit_ts(options.wire, accept_unordered))
+        findings.append(
+            Finding(
+                "commit-ts",
+                Severity.WARNING if accept_unordered else Severity.STOP,
+                "",
+                "by the given sink URI and changefeed TOML, rows carry no commit-ts: their order is that of the "
+                f"{options.wire.places}, and neither rows above the checkpoint nor rows delivered twice can be "
+                f"recognised. {way_to_commit_ts(options.wire)}, or accept that with --accept-unordered (setting "
+                "accept_unordered).",
+            )
+        )
     for check in RULES:
         findings.extend(check(history, options.wire))
     findings.extend(_without_table(history, rules.keys))
@@ -230,17 +240,6 @@ def warning(rule: str, sentence: str, table: object = "", detail: str = "") -> F
 def live(history: History) -> Iterator[TableHistory]:
     """Yield the tables that have a name."""
     return (table for table in history.lives.values() if table.name is not None)
-
-
-def _without_commit_ts(wire: Wire, accepted: bool) -> Finding:
-    return Finding(
-        "commit-ts",
-        Severity.WARNING if accepted else Severity.STOP,
-        "",
-        "by the given sink URI and changefeed TOML, rows carry no commit-ts: their order is that of the "
-        f"{wire.places}, and neither rows above the checkpoint nor rows delivered twice can be recognised. "
-        f"{way_to_commit_ts(wire)}, or accept that with --accept-unordered (setting accept_unordered).",
-    )
 
 
 def _keys(history: History, wire: Wire) -> Iterator[Finding]:

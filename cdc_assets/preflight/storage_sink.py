@@ -26,7 +26,18 @@ def findings(
     """Yield the findings from the options, the names of files and the decoded heads of data files."""
     for rule in RULES:
         yield from rule(listing, history, options)
-    yield from _clock(heads, history, options)
+    # Rows may be later than the day in the path of their file.
+    for file, decoded in heads:
+        last = pc.max(decoded.changes.column(COMMIT_TS)).as_py()
+        if last is not None and file.date and _local_date(last, options.wire.timezone)[: len(file.date)] > file.date:
+            yield warning(
+                "zone",
+                f"rows are later in the zone {options.wire.timezone} than the day in the path of their file: this is "
+                "not the zone of the TiCDC server, or its clock was set back. TIMESTAMP values are read in that zone; "
+                "give the server's --tz.",
+                history.decoding[file.root, file.version][0][0],
+                f"{file.path} has a row of {_local_date(last, options.wire.timezone)}",
+            )
 
 
 def _raw_updates(_: Listing, history: History, options: SinkOptions) -> Iterator[Finding]:
@@ -139,21 +150,6 @@ Rule = Callable[[Listing, History, SinkOptions], Iterable[Finding]]
 RULES: tuple[Rule, ...] = (
     _misspelt, _raw_updates, _partition_separator, _expiry, _table_ids, _left_out, _gaps, _heads, _empty, _dates,
 )  # fmt: skip
-
-
-def _clock(heads: Iterable[tuple[DataFile, Decoded]], history: History, options: SinkOptions) -> Iterator[Finding]:
-    """Find rows that are later than the day in the path of their file."""
-    for file, decoded in heads:
-        last = pc.max(decoded.changes.column(COMMIT_TS)).as_py()
-        if last is not None and file.date and _local_date(last, options.wire.timezone)[: len(file.date)] > file.date:
-            yield warning(
-                "zone",
-                f"rows are later in the zone {options.wire.timezone} than the day in the path of their file: this is "
-                "not the zone of the TiCDC server, or its clock was set back. TIMESTAMP values are read in that zone; "
-                "give the server's --tz.",
-                history.decoding[file.root, file.version][0][0],
-                f"{file.path} has a row of {_local_date(last, options.wire.timezone)}",
-            )
 
 
 def _local_date(tso: Tso, zone: str) -> str:

@@ -111,17 +111,6 @@ KINDS = {
 _METASTORES = re.compile(r"thrift://[^/:,\s]+:\d+(,\s*thrift://[^/:,\s]+:\d+)*")
 
 
-def _plain_directory(warehouse: str) -> str:
-    """Refuse a directory's name that the address of a SQLite catalog or PyIceberg reads as something else."""
-    path = unquote(urlsplit(warehouse).path) if warehouse.startswith("file:") else warehouse
-    if match := re.search(r"[?#]", warehouse) or re.search(r"[?#]|\$\{|%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f]", path):
-        raise BadSettings(
-            f"lake.warehouse {path!r} has {match[0]!r} in it, which addresses of catalogs and Spark's "
-            "settings cannot spell. Name a directory without it."
-        )
-    return warehouse
-
-
 class LakeSettings(Model):
     """The lake: one catalog and one warehouse, from which the options of PyIceberg and Spark follow."""
 
@@ -169,7 +158,15 @@ class LakeSettings(Model):
         """Refuse what the clients of stores read as no part of a path: all files would be one object, or nowhere."""
         scheme, separator, rest = warehouse.partition("://")
         if not separator or scheme == "file":
-            return _plain_directory(warehouse)
+            # The address of a SQLite catalog, or PyIceberg, reads some names of directories as something else.
+            directory = unquote(urlsplit(warehouse).path) if warehouse.startswith("file:") else warehouse
+            strange = re.compile(r"[?#]|\$\{|%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f]")
+            if sign := re.search(r"[?#]", warehouse) or strange.search(directory):
+                raise BadSettings(
+                    f"lake.warehouse {directory!r} has {sign[0]!r} in it, which addresses of catalogs and Spark's "
+                    "settings cannot spell. Name a directory without it."
+                )
+            return warehouse
         if match := re.search(r"[?#]|\$\{|[\x00-\x1f\x7f]", rest):
             raise BadSettings(
                 f"lake.warehouse {scheme}://{rest[: match.start()]} goes on with {match[0]!r}, and clients of stores "

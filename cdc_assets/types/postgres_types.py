@@ -76,11 +76,7 @@ def postgres_column(name: str, text: str, modes: Mapping[str, str], own: Mapping
         return postgres_column(
             name, own[kind], modes, {type_name: two for type_name, two in own.items() if type_name != kind}
         )
-    return _sized(name, "enum" if kind in own else kind, digits, modes)
-
-
-def _sized(name: str, kind: str, digits: list[int], modes: Mapping[str, str]) -> Column:
-    if kind == "enum":
+    if kind == "enum" or kind in own:
         return Column(name, f"{_DATA}.Enum")
     if kind in ("numeric", "decimal"):
         scale = digits[1] if len(digits) > 1 else 0

@@ -17,7 +17,12 @@ _MAX_DEPTH = 100
 def read_json(text: str) -> Any:
     """Return the document; a lone surrogate becomes U+FFFD. Raises ValueError for what is not JSON or nested deeper."""
     value = json.loads(text, parse_int=_number, parse_float=_number, parse_constant=_refuse)
-    if _depth(value) > _MAX_DEPTH:
+    depth, layer = 0, [value]
+    while layer and depth <= _MAX_DEPTH + 1:
+        depth += 1
+        lists = [node.values() if isinstance(node, dict) else node for node in layer if isinstance(node, dict | list)]
+        layer = [inner for some in lists for inner in some]
+    if depth > _MAX_DEPTH:
         raise ValueError("nested too deep")
     return value
 
@@ -33,15 +38,6 @@ def _number(text: str) -> int | float:
 
 def _refuse(name: str) -> Any:
     raise ValueError(name)
-
-
-def _depth(value: Any) -> int:
-    depth, layer = 0, [value]
-    while layer and depth <= _MAX_DEPTH + 1:
-        depth += 1
-        lists = [node.values() if isinstance(node, dict) else node for node in layer if isinstance(node, dict | list)]
-        layer = [inner for some in lists for inner in some]
-    return depth
 
 
 def json_text(value: Any) -> str:

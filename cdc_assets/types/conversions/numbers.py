@@ -170,15 +170,11 @@ def into_float(value: Any, change: Change) -> float:
     """Round to the digits of FLOAT(m,d) and DOUBLE(m,d) before the size of the type."""
     new, number = change.new, float(_number(_to_zero_byte(value, change), change))
     if new.scale is not None:
-        number = _scaled(number, new.scale)
+        shift = 10.0**new.scale
+        scaled = number * shift
+        number = number if math.isinf(scaled) else float(round(scaled)) / shift
         if new.precision is not None and abs(number) > 10.0 ** (new.precision - new.scale) - 10.0**-new.scale:
             raise ValueError(number)
     if not math.isfinite(number) or (new.unsigned and number < 0) or (new.type == "FLOAT" and abs(number) > _MAX_FLOAT):
         raise ValueError(number)
     return number
-
-
-def _scaled(number: float, digits: int) -> float:
-    shift = 10.0**digits
-    scaled = number * shift
-    return number if math.isinf(scaled) else float(round(scaled)) / shift

@@ -21,7 +21,10 @@ def text_of(value: Any, change: Change) -> str:
     """Return a lake value as TiDB prints it. Raises ValueError for bytes that are not text."""
     old = change.old
     if isinstance(value, bytes):
-        return _decoded(value, change)
+        # The lake knows the new column's charset for UTF-8 and ASCII only.
+        if (change.new.collation or "").startswith(_OWN_BYTES) and not value.isascii():
+            raise ValueError(value)
+        return value.decode()
     if isinstance(value, str):
         return value
     if old.type == "DATE":
@@ -29,22 +32,12 @@ def text_of(value: Any, change: Change) -> str:
     if old.type in DATED:
         return moment_of(value, change).text(old.scale or 0)
     if isinstance(value, float):
-        return _plain_float(value, old.type == "FLOAT")
+        small = old.type == "FLOAT"
+        # The shortest digits of 32 or 64 bits, without exponent.
+        digits = pa.array([value], pa.float32()).cast(pa.string())[0].as_py() if small else repr(value)
+        text = f"{Decimal(digits):f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
     return f"{value:f}" if isinstance(value, Decimal) else str(int(value))
-
-
-def _decoded(value: bytes, change: Change) -> str:
-    """Bytes become characters of the new column's charset, which the lake knows for UTF-8 and ASCII only."""
-    if (change.new.collation or "").startswith(_OWN_BYTES) and not value.isascii():
-        raise ValueError(value)
-    return value.decode()
-
-
-def _plain_float(value: float, small: bool) -> str:
-    """Print the shortest digits of 32 or 64 bits without exponent."""
-    digits = pa.array([value], pa.float32()).cast(pa.string())[0].as_py() if small else repr(value)
-    text = f"{Decimal(digits):f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def shown(value: Any, change: Change) -> str:
