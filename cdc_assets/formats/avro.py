@@ -360,7 +360,15 @@ def _cells(sides: Sequence[_AvroSide], column: Column, in_key: bool) -> Cells:
         arrays.append(_typed(array, column))
         absent.append(np.full(len(array), not has and (strict or not side.whole)))
     lacking = np.concatenate(absent)
-    return Cells(_joined(arrays, column), lacking if lacking.any() else None, named=True)
+    # Columns of several rows stand one after the other: as texts, or bytes, where they are of several types.
+    kinds = {array.type for array in arrays if not pa.types.is_null(array.type)}
+    if len(kinds) > 1:
+        kinds = {pa.binary() if pa.binary() in kinds else pa.string()}
+        arrays = [array if array.type in kinds else _texts(array, column) for array in arrays]
+    (kind,) = kinds or {pa.string()}
+    return Cells(
+        pa.concat_arrays([array.cast(kind) for array in arrays]), lacking if lacking.any() else None, named=True
+    )
 
 
 def _typed(array: pa.Array, column: Column) -> pa.Array:
@@ -379,16 +387,6 @@ def _typed(array: pa.Array, column: Column) -> pa.Array:
     else:
         fits = column.type != "BIT"
     return array if fits else _texts(array, column)
-
-
-def _joined(arrays: Sequence[pa.Array], column: Column) -> pa.Array:
-    """Put the columns of several rows one after the other: as texts, or bytes, where they are of several types."""
-    kinds = {array.type for array in arrays if not pa.types.is_null(array.type)}
-    if len(kinds) > 1:
-        kinds = {pa.binary() if pa.binary() in kinds else pa.string()}
-        arrays = [array if array.type in kinds else _texts(array, column) for array in arrays]
-    (kind,) = kinds or {pa.string()}
-    return pa.concat_arrays([array.cast(kind) for array in arrays])
 
 
 def _texts(array: pa.Array, column: Column) -> pa.StringArray:

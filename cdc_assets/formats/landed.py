@@ -200,7 +200,10 @@ def _part(
             decoded, notes={**decoded.notes, **dict.fromkeys(((name, NOT_WRITTEN) for name in hidden), 1)}
         )
     lines = frame.lines(chosen)
-    changes = _renumbered(decoded.changes, lines)
+    changes = decoded.changes
+    place = changes.schema.get_field_index(LINE)
+    numbers = pa.array(lines[changes.column(LINE).to_numpy() - 1], pa.int64())
+    changes = changes.set_column(place, changes.schema.field(LINE), pa.chunked_array([numbers]))
     owners, by_offset = _owners(frame), options.by_offset
     if by_offset:
         changes = _positioned(changes, frame, owners)
@@ -214,12 +217,6 @@ def _part(
     return replace(
         decoded, changes=changes, rejects=frame_rejects, deliveries=pa.chunked_array([deliveries.filter(inside)])
     )
-
-
-def _renumbered(changes: pa.Table, lines: Lines) -> pa.Table:
-    place = changes.schema.get_field_index(LINE)
-    numbers = pa.array(lines[changes.column(LINE).to_numpy() - 1], pa.int64())
-    return changes.set_column(place, changes.schema.field(LINE), pa.chunked_array([numbers]))
 
 
 def _positioned(changes: pa.Table, frame: Frame, owners: Lines) -> pa.Table:

@@ -13,7 +13,7 @@ columns are virtual, and the order of the key where the index of the primary key
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -169,7 +169,14 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     faults, values = Faults(path, lambda line: sent[line - 1].as_py() or b""), unpacked_array(sent, options)
     binary: Binary = "raw" if options.encoding_format == "avro" else "base64"
     values = _marked(values, schema) if options.encoding_format == "json" else values
-    sides = _read_rows(_records(values, options, whole=True), table, schema, faults)
+    parts = _records(values, options, whole=True)
+    sides = RowSides()
+    for records in parts:
+        commit_ts = _require_rows(records, table)
+        for side in ("data", "old"):
+            _require_columns(records, side, schema, faults)
+        faults.add_refused(records, "it is not a row of the protocol Simple")
+        sides.add(records, commit_ts, ("data",), ("old",))
     return changes_of(
         sides.images, lambda column: _cells_of(sides, column, binary), schema, options.for_table(schema), faults
     )
@@ -194,18 +201,6 @@ _NO_ZONE = (
     '"Asia/Shanghai", and let the changefeed send the row again; a machine without zone files needs the tzdata package'
 )
 _UNSIGNED = 1 << 64
-
-
-def _read_rows(parts: Iterable[Records], table: TableId, schema: TableSchema, faults: Faults) -> RowSides:
-    """Return the images in records, whose messages are their lines from 0."""
-    sides = RowSides()
-    for records in parts:
-        commit_ts = _require_rows(records, table)
-        for side in ("data", "old"):
-            _require_columns(records, side, schema, faults)
-        faults.add_refused(records, "it is not a row of the protocol Simple")
-        sides.add(records, commit_ts, ("data",), ("old",))
-    return sides
 
 
 def _require_rows(records: Records, table: TableId) -> npt.NDArray[np.int64]:

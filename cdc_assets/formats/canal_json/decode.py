@@ -254,15 +254,7 @@ def _require_rows(records: Records, table: TableId, path: str) -> None:
     records.require(single, "data does not hold exactly one row")
     lengths = records.lengths("old")
     records.require((lengths < 1) | (lengths == 1) & records.are_objects("old", 0), "old does not hold exactly one row")
-    _require_commit_ts(records)
-
-
-def _require(records: Records, mask: Marks, path: Path, kind: str) -> None:
-    records.require(mask, lambda place: f'its member "{path[-1]}" is {records.shown(place, *path)[:80]}, not {kind}')
-
-
-def _require_commit_ts(records: Records) -> None:
-    """Refuse records with a commit-ts that is none; those without it are told when all are read."""
+    # Records without a commit-ts are told when all are read.
     given = records.kinds("_tidb") > CellKind.NULL
     _require(records, ~given | records.are_objects("_tidb"), ("_tidb",), "an object")
     _, sound = records.tsos("_tidb", "commitTs")
@@ -270,6 +262,10 @@ def _require_commit_ts(records: Records) -> None:
     records.require(
         ~given | sound, lambda place: f"its commitTs {records.shown(place, '_tidb', 'commitTs')} is not a TSO"
     )
+
+
+def _require(records: Records, mask: Marks, path: Path, kind: str) -> None:
+    records.require(mask, lambda place: f'its member "{path[-1]}" is {records.shown(place, *path)[:80]}, not {kind}')
 
 
 def _require_whole(records: Records, deletes_are_cut: bool) -> None:
@@ -398,7 +394,13 @@ def _with_text_null(cells: RecordColumn, column: Column) -> tuple[pa.StringArray
 
 
 def _cells_of_members(texts: pa.StringArray, absent: Marks, types: pa.StringArray, column: Column) -> Cells:
-    names = _names(texts, column, types)
+    # Numbers of ENUM and SET become names, null where a number has none; declared types may differ in a file.
+    names = pa.nulls(len(texts), pa.string())
+    for text in types.unique().to_pylist():
+        member_names = named(texts, column.type, members(text, column))
+        names = pc.if_else(
+            pc.is_null(types) if text is None else pc.equal(types, text).fill_null(False), member_names, names
+        )
     wrong = bits(pc.and_(pc.is_null(names), pc.is_valid(texts)))
     declared = types.unique().to_pylist()
     fault = (wrong, lambda image: _misnamed(str(texts[image]), column, declared))
@@ -415,14 +417,3 @@ def _misnamed(text: str, column: Column, declared: Iterable[str | None]) -> str:
         "neither the schema file (ColumnElems, from TiCDC 8.5.4) nor a DDL text that was seen gives the names. "
         "Let the changefeed include the CREATE TABLE, or set content-compatible = true in it."
     )
-
-
-def _names(texts: pa.Array, column: Column, types: pa.Array) -> pa.Array:
-    """Turn numbers of ENUM and SET into names, null where a number has none; declared types may differ in a file."""
-    names = pa.nulls(len(texts), pa.string())
-    for text in types.unique().to_pylist():
-        member_names = named(texts, column.type, members(text, column))
-        names = pc.if_else(
-            pc.is_null(types) if text is None else pc.equal(types, text).fill_null(False), member_names, names
-        )
-    return names

@@ -199,7 +199,13 @@ class _Messages:
 
 def read_frames(values: pa.Array) -> Frames:
     """Read the frames of messages, given as a binary array; null is not a message."""
-    at = _opened(values)
+    starts, stops = bounds(values)
+    base, end = (int(starts[0]), int(stops[-1])) if len(values) else (0, 0)
+    data = np.frombuffer(values.buffers()[2], np.uint8)[base:end] if end > base else np.zeros(1, np.uint8)
+    starts, stops = starts - base, stops - base
+    at = _Messages(Varints(data), starts, stops, np.ones(len(values), bool))
+    at.require(stops > starts, "it has no value, which every message of this protocol has")
+    at.require(data[np.where(at.sound, starts, 0)] == 1, "it does not begin with 1, the version of the protocol")
     tables = _read_tables(at, *_find_tables(at))
     lengths = at.stops - at.starts
     owners = np.repeat(np.arange(len(lengths)), tables.events)
@@ -217,17 +223,6 @@ def read_frames(values: pa.Array) -> Frames:
 
 
 _NO_SUM = "the sizes of its parts do not add up to its length"
-
-
-def _opened(values: pa.Array) -> _Messages:
-    starts, stops = bounds(values)
-    base, end = (int(starts[0]), int(stops[-1])) if len(values) else (0, 0)
-    data = np.frombuffer(values.buffers()[2], np.uint8)[base:end] if end > base else np.zeros(1, np.uint8)
-    starts, stops = starts - base, stops - base
-    at = _Messages(Varints(data), starts, stops, np.ones(len(values), bool))
-    at.require(stops > starts, "it has no value, which every message of this protocol has")
-    at.require(data[np.where(at.sound, starts, 0)] == 1, "it does not begin with 1, the version of the protocol")
-    return at
 
 
 # --- size tables ------------------------------------------------------------------------------------------------------

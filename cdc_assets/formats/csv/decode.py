@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import cast
@@ -212,7 +212,21 @@ def _opened(data: bytes, path: str, table: TableId, schema: TableSchema, options
     file = _CsvFile(
         data, path, table, schema, options, syntax, columns, first, start, complete_bytes(data, syntax, start)
     )
-    _check_quote(file)
+    head, quote = file.data[file.start : file.start + 40].partition(b"\n")[0].rstrip(b"\r"), file.dialect.quote
+    if head and not (head.startswith(quote) if quote else head[:1] in _OPS):
+        if head.startswith(b"ticdc-meta$"):
+            raise file.error(
+                f"{file.path} starts with a header line. Set output-field-header under [sink.csv] of the changefeed "
+                "TOML.",
+                file.first,
+            )
+        expected = f"the quote {quote.decode()}" if quote else "I, U or D without quotes"
+        raise file.error(
+            f'{file.path} line {file.first} starts with "{_shown(head)}" where {expected} is expected. '
+            f"The file was read with quote {quote.decode()!r}; if the changefeed has another, set it under "
+            "[sink.csv] of the changefeed TOML.",
+            file.first,
+        )
     _check_terminator(file)
     return file
 
@@ -221,30 +235,11 @@ def row_columns(options: CsvOptions, table: TableId, schema: TableSchema) -> Row
     """Return the columns that the options and the schema promise."""
     names = (column.name for column in schema.stored)
     hidden = hidden_columns(options.column_selectors, (table.schema, table.table), names)
-    return RowColumns(_meta(options), tuple(column for column in schema.stored if column.name not in hidden))
-
-
-def _meta(options: CsvOptions) -> tuple[str, ...]:
     has_flag = options.output_old_value and options.output_is_update
     optional = {"commit-ts": options.include_commit_ts, "is-update": has_flag, "handle-key": options.output_handle_key}
-    return ("op", "table", "schema", *(name for name, is_present in optional.items() if is_present))
-
-
-def _check_quote(file: _CsvFile) -> None:
-    head, quote = file.data[file.start : file.start + 40].partition(b"\n")[0].rstrip(b"\r"), file.dialect.quote
-    if not head or (head.startswith(quote) if quote else head[:1] in _OPS):
-        return
-    if head.startswith(b"ticdc-meta$"):
-        raise file.error(
-            f"{file.path} starts with a header line. Set output-field-header under [sink.csv] of the changefeed TOML.",
-            file.first,
-        )
-    expected = f"the quote {quote.decode()}" if quote else "I, U or D without quotes"
-    raise file.error(
-        f'{file.path} line {file.first} starts with "{_shown(head)}" where {expected} is expected. '
-        f"The file was read with quote {quote.decode()!r}; if the changefeed has another, set it under [sink.csv] of "
-        "the changefeed TOML.",
-        file.first,
+    return RowColumns(
+        ("op", "table", "schema", *(name for name, is_present in optional.items() if is_present)),
+        tuple(column for column in schema.stored if column.name not in hidden),
     )
 
 
@@ -318,26 +313,6 @@ def _escapes(delimiter: bytes) -> dict[bytes, bytes]:
     return {b"\\\\": b"\\", runes: delimiter, plain: delimiter, b"\\r": b"\r", b"\\n": b"\n"}
 
 
-def _cut(data: bytes, start: int, end: int, syntax: Dialect, types: Mapping[str, pa.DataType]) -> list[Rows]:
-    """Cut the whole records between two offsets into the columns of `types`, which are all; block by block.
-
-    Values are converted while reading; a block with one that does not fit comes as binary. Raises MalformedData for a
-    record that is too big.
-    """
-    blocks: list[Rows] = []
-    total = 0
-    for begin, stop in _blocks(data, start, end, syntax):
-        block = memoryview(data)[begin:stop]
-        plain = plainly(block, syntax)
-        rows = None if plain is None else cut_all(plain, types)
-        if rows is None:
-            rows = cut_each(records(bytes(block), syntax), partial(_row, syntax=syntax, size=len(types)), list(types))
-        lines = pc.add(rows.lines, pa.scalar(total, pa.int64()))
-        blocks.append(rows._replace(lines=lines, broken=[(number + total, reason) for number, reason in rows.broken]))
-        total += len(rows.lines) + len(rows.broken)
-    return blocks
-
-
 def _blocks(data: bytes, start: int, end: int, syntax: Dialect) -> Iterator[tuple[int, int]]:
     """Yield the offsets of pieces of about `_BLOCK_BYTES` that end where a record ends, whatever a text may hold."""
     size = end - start if overlaps_itself(syntax.terminator) else _BLOCK_BYTES
@@ -409,7 +384,20 @@ def _rows(file: _CsvFile) -> list[Rows]:
     """Read the rows, converted where all values of a block fit, else as bytes."""
     own = {name: _OWN_TYPES.get(name, _WORDS) for name in file.columns.meta}
     kinds = {f"#{place}": wire_type(column) for place, column in enumerate(file.columns.columns)}
-    blocks = _cut(file.data, file.start, file.end, file.dialect, {**own, **kinds})
+    syntax = file.dialect
+    types = {**own, **kinds}
+    # Values are converted while reading; a block with one that does not fit comes as binary.
+    blocks: list[Rows] = []
+    total = 0
+    for begin, stop in _blocks(file.data, file.start, file.end, syntax):
+        block = memoryview(file.data)[begin:stop]
+        plain = plainly(block, syntax)
+        rows = None if plain is None else cut_all(plain, types)
+        if rows is None:
+            rows = cut_each(records(bytes(block), syntax), partial(_row, syntax=syntax, size=len(types)), list(types))
+        lines = pc.add(rows.lines, pa.scalar(total, pa.int64()))
+        blocks.append(rows._replace(lines=lines, broken=[(number + total, reason) for number, reason in rows.broken]))
+        total += len(rows.lines) + len(rows.broken)
     if not any(len(rows.lines) for rows in blocks):
         first, reason = _first(file), blocks[0].broken[0][1]
         uneven = len(first) != file.columns.size
@@ -423,7 +411,24 @@ def _part(
 ) -> tuple[pa.Table, Counter[tuple[str, str]]]:
     """Return the changes of a batch, and notes of them."""
     ops, stamps = _ops(batch, numbers, file), _commit_stamps(batch)
-    _check_table(batch, numbers, ops, undo, file)
+    # A file with rows of another table is refused; where the operation does not fit either, the row is just
+    # broken.
+    for name, expected in (("schema", file.table.schema), ("table", file.table.table)):
+        words = _words(batch.column(name))
+        other = [_restored(word, undo) != expected.encode() for word in words.dictionary.to_pylist()]
+        if not any(other) and not words.null_count:
+            continue
+        strange = pc.and_(pa.array(other, pa.bool_()).take(words.indices).fill_null(True), pc.is_valid(ops))
+        row = pc.index(strange, True).as_py()
+        if row >= 0:
+            line = numbers[row].as_py() + file.first
+            named = _shown(_restored(words[row].as_py() or b"", undo))
+            raise file.error(
+                f'{file.path} line {line} names the {name} "{named}" where {file.table} is expected: it is a file of '
+                "another table, or its columns are others than the options say. Put the file back where TiCDC wrote "
+                "it, or correct [sink.csv] of the changefeed TOML.",
+                line,
+            )
     images = Images.alone(numbers.to_numpy() + file.first, ops.fill_null(0).to_numpy(), stamps)
     if ops.null_count:
         reason = "is not an operation; I, U or D is expected"
@@ -459,26 +464,6 @@ def _ops(batch: pa.RecordBatch, numbers: pa.Int64Array, file: _CsvFile) -> pa.In
 
 def _words(array: pa.Array) -> pa.DictionaryArray:
     return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-
-
-def _check_table(batch: pa.RecordBatch, numbers: pa.Int64Array, ops: pa.Int8Array, undo: Undo, file: _CsvFile) -> None:
-    """Refuse a file with rows of another table; where the operation does not fit either, the row is just broken."""
-    for name, expected in (("schema", file.table.schema), ("table", file.table.table)):
-        words = _words(batch.column(name))
-        other = [_restored(word, undo) != expected.encode() for word in words.dictionary.to_pylist()]
-        if not any(other) and not words.null_count:
-            continue
-        strange = pc.and_(pa.array(other, pa.bool_()).take(words.indices).fill_null(True), pc.is_valid(ops))
-        row = pc.index(strange, True).as_py()
-        if row >= 0:
-            line = numbers[row].as_py() + file.first
-            named = _shown(_restored(words[row].as_py() or b"", undo))
-            raise file.error(
-                f'{file.path} line {line} names the {name} "{named}" where {file.table} is expected: it is a file of '
-                "another table, or its columns are others than the options say. Put the file back where TiCDC wrote "
-                "it, or correct [sink.csv] of the changefeed TOML.",
-                line,
-            )
 
 
 def _shown(raw: bytes | None) -> str:

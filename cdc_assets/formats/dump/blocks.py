@@ -43,7 +43,12 @@ def blocks(split: DumpSplit, read_range: ReadRange, dialect: Dialect) -> Iterato
         if at:
             yield Block(data[:at])
         elif size > _MOST_BYTES:
-            raise _endless(split)
+            raise MalformedData(
+                f"{split.file.path} has a record that does not end within {_MOST_BYTES >> 20} MB: the file is "
+                "damaged, or was written with another delimiter or line end than it is read with. Give the dump's "
+                "CSV options as Dumpling had them.",
+                path=split.file.path,
+            )
         held, size = [data[at:]], len(data) - at
         wanted = max(BLOCK_BYTES, size * 2)
     data = b"".join(held)
@@ -109,14 +114,5 @@ def _shrunk(split: DumpSplit, at: int) -> MalformedData:
     return MalformedData(
         f"{split.file.path} was listed with {split.file.size} bytes and has {at}: it changed while it was read. "
         "Let nothing write into the dump's directory, and read it again.",
-        path=split.file.path,
-    )
-
-
-def _endless(split: DumpSplit) -> MalformedData:
-    return MalformedData(
-        f"{split.file.path} has a record that does not end within {_MOST_BYTES >> 20} MB: the file is damaged, or was "
-        "written with another delimiter or line end than it is read with. Give the dump's CSV options as Dumpling had "
-        "them.",
         path=split.file.path,
     )

@@ -74,7 +74,12 @@ def read(
     one row fits; BadSettings for options with which rows cannot be separated.
     """
     dialect, path, line = csv_dialect(options), split.file.path, 1
-    _check_readable(schema, options, path)
+    texts = [column.name for column in schema.stored if is_quoted(column)]
+    if texts and not options.delimiter and not options.escape_backslash:
+        raise BadSettings(
+            f"{path} was written without delimiter and without escape-backslash, so it is unknown where a value of "
+            f'"{texts[0]}" ends. Dump the table again with one of them.'
+        )
     before = cache(partial(lines_before, split, read_range, options))
     cutting: Cutting | None = None
     for block in blocks(split, read_range, dialect):
@@ -107,15 +112,6 @@ def _advice(dialect: Dialect) -> str:
         f'"{dialect.null.decode()}" and escape-backslash {str(bool(dialect.escapes)).lower()}; give the CSV options '
         "that Dumpling had."
     )
-
-
-def _check_readable(schema: TableSchema, options: DumpOptions, path: str) -> None:
-    texts = [column.name for column in schema.stored if is_quoted(column)]
-    if texts and not options.delimiter and not options.escape_backslash:
-        raise BadSettings(
-            f"{path} was written without delimiter and without escape-backslash, so it is unknown where a value of "
-            f'"{texts[0]}" ends. Dump the table again with one of them.'
-        )
 
 
 # --- before the first row ---------------------------------------------------------------------------------------------

@@ -36,27 +36,6 @@ def csv_dialect(options: DumpOptions) -> Dialect:
     separator, delimiter = options.separator.encode(), options.delimiter.encode()
     escapes = _escapes(delimiter or separator) if options.escape_backslash else {}
     dialect = Dialect(separator, delimiter, options.null_value.encode(), b"\n", escapes)
-    if wrong := _ambiguity(dialect, options):
-        raise BadSettings(
-            f"The CSV options of the dump have {wrong}. Give the options that Dumpling had, or dump again with its "
-            "defaults."
-        )
-    return dialect
-
-
-def sql_dialect(options: DumpOptions) -> Dialect:
-    """Return how the values between the parentheses of an INSERT are written."""
-    escapes = _escapes(b"'") | {rb"\"": b'"', rb"\Z": b"\x1a"} if options.escape_backslash else {}
-    return Dialect(b",", b"'", b"NULL", b"\n", escapes)
-
-
-def _escapes(structure: bytes) -> dict[bytes, bytes]:
-    first = structure[:1]
-    return {b"\\\\": b"\\", b"\\" + first: first, rb"\n": b"\n", rb"\r": b"\r", rb"\0": b"\0"}
-
-
-def _ambiguity(dialect: Dialect, options: DumpOptions) -> str:
-    """Say what two different rows would be written alike with."""
     structure, first = dialect.delimiter + dialect.quote, (dialect.quote or dialect.delimiter)[:1]
     known = ", ".join(filter(None, DIALECTS))
     rules = (
@@ -79,7 +58,23 @@ def _ambiguity(dialect: Dialect, options: DumpOptions) -> str:
             f'delimiter "{options.delimiter}", which overlaps itself',
         ),
     )
-    return next((text for broken, text in rules if broken), "")
+    if wrong := next((text for broken, text in rules if broken), ""):
+        raise BadSettings(
+            f"The CSV options of the dump have {wrong}. Give the options that Dumpling had, or dump again with its "
+            "defaults."
+        )
+    return dialect
+
+
+def sql_dialect(options: DumpOptions) -> Dialect:
+    """Return how the values between the parentheses of an INSERT are written."""
+    escapes = _escapes(b"'") | {rb"\"": b'"', rb"\Z": b"\x1a"} if options.escape_backslash else {}
+    return Dialect(b",", b"'", b"NULL", b"\n", escapes)
+
+
+def _escapes(structure: bytes) -> dict[bytes, bytes]:
+    first = structure[:1]
+    return {b"\\\\": b"\\", b"\\" + first: first, rb"\n": b"\n", rb"\r": b"\r", rb"\0": b"\0"}
 
 
 def _overlap(text: bytes, other: bytes) -> bool:

@@ -37,7 +37,6 @@ from cdc_assets.formats.dialect import (
     undone,
 )
 from cdc_assets.model.dumps import DumpOptions
-from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.families import BINARY, FLOATING, INTEGER
@@ -242,18 +241,15 @@ def assembled(parts: Sequence[Part], broken: Iterable[tuple[int, str]], faults: 
     if not rejects:
         return Decoded(changes, (), None, notes)
     if changes.num_rows == 0 and (len(uneven) == len(rejects) or len(rejects) >= _MANY):
-        raise _wrong_way(rejects[0], target)
+        first = rejects[0]
+        where = f', column "{first.column}"' if first.column else ""
+        raise target.error(
+            f"{target.path} line {{line}}{where}: {first.reason}. No row fits: the file is read with other options "
+            f"than it was written with, or belongs to another table. The row is: {shown(first.raw)}",
+            first.line,
+        )
     offset = target.offset()
     return Decoded(changes, tuple(replace(reject, line=reject.line + offset) for reject in rejects), None, notes)
-
-
-def _wrong_way(first: Reject, target: Target) -> MalformedData:
-    where = f', column "{first.column}"' if first.column else ""
-    return target.error(
-        f"{target.path} line {{line}}{where}: {first.reason}. No row fits: the file is read with other options than it "
-        f"was written with, or belongs to another table. The row is: {shown(first.raw)}",
-        first.line,
-    )
 
 
 # --- records of CSV ---------------------------------------------------------------------------------------------------
@@ -310,26 +306,21 @@ def decoded(lot: Lot, cutting: Cutting) -> tuple[Decoded, int]:
         count = lot.data.count(b"\n")
         lines = lot.lines(pa.array(range(count), pa.int64()))
         return assembled([rows_of((), lines, cutting, faults)], (), faults, target), count
-    _check_raw(lot, cutting)
+    # With backslash escapes neither NUL nor CR is raw in a row.
+    if cutting.dialect.escapes:
+        ends = count_byte(lot.data, b"\n") if lot.data.endswith(b"\r\n") else 0
+        for raw, name, expected in ((b"\0", "NUL", 0), (b"\r", "CR", ends)):
+            if count_byte(lot.data, raw) <= expected:
+                continue
+            for number, record in enumerate(bare_records(lot.data, cutting.dialect)):
+                if raw in record:  # an end may be LF and another CRLF, in a file that somebody edited
+                    raise cutting.error(f" has a {name} that is not escaped", record, lot.line(number))
     rows, parts = _rows(lot, cutting), list[Part]()
     for batch, numbers in numbered(rows):
         arrays = [undone(array, rows.undo) for array in batch.columns]
         parts.append(rows_of(arrays, lot.lines(numbers), cutting, faults))
     broken = ((lot.line(number), reason) for number, reason in rows.broken)
     return assembled(parts, broken, faults, target), len(rows.lines) + len(rows.broken)
-
-
-def _check_raw(lot: Lot, cutting: Cutting) -> None:
-    """Refuse a raw NUL or CR in a row that was written with backslash escapes."""
-    if not cutting.dialect.escapes:
-        return
-    ends = count_byte(lot.data, b"\n") if lot.data.endswith(b"\r\n") else 0
-    for raw, name, expected in ((b"\0", "NUL", 0), (b"\r", "CR", ends)):
-        if count_byte(lot.data, raw) <= expected:
-            continue
-        for number, record in enumerate(bare_records(lot.data, cutting.dialect)):
-            if raw in record:  # an end may be LF and another CRLF, in a file that somebody edited
-                raise cutting.error(f" has a {name} that is not escaped", record, lot.line(number))
 
 
 def _rows(lot: Lot, cutting: Cutting) -> Rows:
@@ -358,23 +349,19 @@ def _is_doubtful(rows: Rows, plain: Plain, data: bytes, cutting: Cutting) -> boo
     if not plain.quote:
         return False
     quote, expected = str(plain.quote), 0
-    for place in _quoted_places(data, cutting):
+    # The columns whose values are quoted are all but numbers, and what the first records quote.
+    columns = cutting.target.columns
+    places = {place for place, column in enumerate(columns) if column is not None and is_quoted(column)}
+    with suppress(ValueError):
+        for record in islice(bare_records(data, cutting.dialect), _SAMPLE):
+            places.update(place for place, (_, quoted) in enumerate(fields(record, cutting.dialect)) if quoted)
+    for place in places:
         for batch in rows.batches:
             array = batch.column(place)
             expected += 2 * (len(array) - array.null_count)
             if plain.doubled and (pa.types.is_string(array.type) or pa.types.is_binary(array.type)):
                 expected += 2 * (pc.sum(pc.count_substring(array, quote)).as_py() or 0)
     return count_byte(plain.data, quote.encode()) != expected
-
-
-def _quoted_places(data: bytes, cutting: Cutting) -> set[int]:
-    """Return the columns whose values are quoted: all but numbers, and what the first records quote."""
-    columns = cutting.target.columns
-    places = {place for place, column in enumerate(columns) if column is not None and is_quoted(column)}
-    with suppress(ValueError):
-        for record in islice(bare_records(data, cutting.dialect), _SAMPLE):
-            places.update(place for place, (_, quoted) in enumerate(fields(record, cutting.dialect)) if quoted)
-    return places
 
 
 def _check_each(lot: Lot, rows: Rows, cutting: Cutting) -> None:

@@ -49,7 +49,13 @@ def cells_of(cells: RecordColumn, column: Column, patches: Marks) -> Cells:
     """Return the cells of a column, of which patches leave out what did not change."""
     notes = {NULL_OR_JSON: cells.are(CellKind.NULL)} if column.type in _DOCUMENTS else {}
     if column.type == "Double":
-        notes[TEN_DIGITS] = _have_ten_digits(cells)
+        # Marked are numbers with ten digits from the first that is not zero on; those are no longer than 17.
+        lengths = pc.binary_length(cells.texts)
+        mask = cells.are(CellKind.NUMBER) & bits(pc.and_(pc.greater_equal(lengths, 10), pc.less_equal(lengths, 17)))
+        if mask.any():
+            digits = pc.replace_substring_regex(cells.texts.filter(pa.array(mask)), r"^-?[0.]*|\.|[eE].*$", "")
+            mask[mask] = bits(pc.equal(pc.binary_length(digits), 10))
+        notes[TEN_DIGITS] = mask
     values = _READERS.get(column.type, _each(as_it_is, CellKind.TEXT))(cells, column)
     wrong = cells.given & ~values.sound
     faults = ((wrong, f'column "{column.name}" has a value that is not of the type {column.type}'),)
@@ -117,16 +123,6 @@ def _reals(most: float) -> _Reader:
         return ColumnValues(array, sound | named)
 
     return read_all
-
-
-def _have_ten_digits(cells: RecordColumn) -> Marks:
-    """Mark the numbers with ten digits from the first that is not zero on; those of ten are no longer than 17."""
-    lengths = pc.binary_length(cells.texts)
-    mask = cells.are(CellKind.NUMBER) & bits(pc.and_(pc.greater_equal(lengths, 10), pc.less_equal(lengths, 17)))
-    if mask.any():
-        digits = pc.replace_substring_regex(cells.texts.filter(pa.array(mask)), r"^-?[0.]*|\.|[eE].*$", "")
-        mask[mask] = bits(pc.equal(pc.binary_length(digits), 10))
-    return mask
 
 
 def _decimal(text: str) -> str:
