@@ -95,7 +95,26 @@ def resolve_moved_columns(frame: pl.DataFrame, by: Sequence[str], changes: pa.Ta
             before = [] if delete is None else _until(history[key_of[delete]], delete)
             lookups[place] = _looked_up(before, delete, unchanged[place], ops, unchanged, lookups)
         history[key].append(place)
-    return _filled(changes, lookups, columns, schema)
+    rows = list(range(changes.num_rows))
+    for at, name in enumerate(changes.column_names):
+        if name in columns:
+            taken = rows.copy()
+            for image, lookup in lookups.items():
+                taken[image] = lookup.stated.get(name, image)
+            if taken != rows:
+                changes = changes.set_column(at, changes.schema.field(at), changes.column(name).take(pa.array(taken)))
+    left = changes.column(UNCHANGED).to_pylist()
+    roots: list[int | None] = [None] * len(rows)
+    for image, lookup in lookups.items():
+        left[image] = lookup.left or None
+        roots[image] = lookup.root if lookup.left else None
+    kind = base_type(changes, schema)
+    base_keys = [changes.column(name).combine_chunks().take(pa.array(roots, pa.int64())) for name in schema.key]
+    mask = pa.array([root is None for root in roots])
+    bases = pa.StructArray.from_arrays(base_keys, fields=list(kind), mask=mask)
+    place_of = changes.schema.get_field_index(UNCHANGED)
+    changes = changes.set_column(place_of, changes.schema.field(place_of), pa.array(left, pa.list_(pa.string())))
+    return changes.append_column(pa.field(BASE, kind), bases)
 
 
 def _places(changes: pa.Table, mask: pa.ChunkedArray) -> list[tuple[int, str]]:
@@ -134,26 +153,3 @@ def _looked_up(
         if kept is not None:
             return _Found(stated, left, kept.root)
     return _Found(stated, left, delete)
-
-
-def _filled(changes: pa.Table, lookups: dict[int, _Found], columns: Sequence[str], schema: TableSchema) -> pa.Table:
-    rows = list(range(changes.num_rows))
-    for at, name in enumerate(changes.column_names):
-        if name in columns:
-            taken = rows.copy()
-            for place, lookup in lookups.items():
-                taken[place] = lookup.stated.get(name, place)
-            if taken != rows:
-                changes = changes.set_column(at, changes.schema.field(at), changes.column(name).take(pa.array(taken)))
-    left = changes.column(UNCHANGED).to_pylist()
-    roots: list[int | None] = [None] * len(rows)
-    for place, lookup in lookups.items():
-        left[place] = lookup.left or None
-        roots[place] = lookup.root if lookup.left else None
-    kind = base_type(changes, schema)
-    keys = [changes.column(name).combine_chunks().take(pa.array(roots, pa.int64())) for name in schema.key]
-    mask = pa.array([root is None for root in roots])
-    bases = pa.StructArray.from_arrays(keys, fields=list(kind), mask=mask)
-    place_of = changes.schema.get_field_index(UNCHANGED)
-    changes = changes.set_column(place_of, changes.schema.field(place_of), pa.array(left, pa.list_(pa.string())))
-    return changes.append_column(pa.field(BASE, kind), bases)

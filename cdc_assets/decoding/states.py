@@ -72,7 +72,21 @@ def states(changes: pa.Table, schema: TableSchema, track: Sequence[str] | None =
     time = pl.coalesce(COMMIT_TS, at)
     frame = frame.select("_cdc_row", OP, "_cdc_follows", pl.col(at).alias(START_TS), _time(time).alias(START_AT))
     if track is not None:
-        frame = _same_as_before(frame, changes, track)
+        # A change goes on where it enters with the tracked values of the one before it. What a patch leaves out and
+        # the window does not have is the same as in a patch before it, and else not known.
+        values = pl.from_arrow(changes.select(track))
+        assert isinstance(values, pl.DataFrame)
+        places = frame.get_column("_cdc_row")
+        values = values.select(pl.all().gather(places))
+        same = frame.select(pl.col("_cdc_follows") & (pl.col(OP) > 0) & (pl.col(OP).shift() > 0)).to_series()
+        for tracked in track:
+            value = pl.col(exact(tracked))
+            same &= values.select(value.eq_missing(value.shift())).to_series()
+        if has_patches(changes):
+            left = pl.Series(UNCHANGED, changes.column(UNCHANGED).combine_chunks(), dtype=pl.List(pl.String))
+            out = left.gather(places).to_frame().select(pl.col(UNCHANGED).list.sort())
+            same &= out.select(pl.col(UNCHANGED).eq_missing(pl.col(UNCHANGED).shift())).to_series()
+        frame = frame.with_columns(same.fill_null(False).alias("_cdc_same"))
         first = (~pl.col("_cdc_same")).cum_sum()
         frame = frame.with_columns(
             pl.col(name).first().over(first) for name in (START_TS, START_AT, "_cdc_follows")
@@ -93,23 +107,3 @@ def states(changes: pa.Table, schema: TableSchema, track: Sequence[str] | None =
 def _time(tso: pl.Expr) -> pl.Expr:
     """The wall-clock time of a TSO, to the microsecond."""
     return ((tso // 2**18) * 1000).cast(pl.Datetime("us", "UTC"))
-
-
-def _same_as_before(frame: pl.DataFrame, changes: pa.Table, track: Sequence[str]) -> pl.DataFrame:
-    """Say of each change, in the order of `frame`, whether it enters with the tracked values of the one before it.
-
-    What a patch leaves out and the window does not have is the same as in a patch before it, and else not known.
-    """
-    values = pl.from_arrow(changes.select(track))
-    assert isinstance(values, pl.DataFrame)
-    places = frame.get_column("_cdc_row")
-    values = values.select(pl.all().gather(places))
-    same = frame.select(pl.col("_cdc_follows") & (pl.col(OP) > 0) & (pl.col(OP).shift() > 0)).to_series()
-    for name in track:
-        value = pl.col(exact(name))
-        same &= values.select(value.eq_missing(value.shift())).to_series()
-    if has_patches(changes):
-        left = pl.Series(UNCHANGED, changes.column(UNCHANGED).combine_chunks(), dtype=pl.List(pl.String))
-        out = left.gather(places).to_frame().select(pl.col(UNCHANGED).list.sort())
-        same &= out.select(pl.col(UNCHANGED).eq_missing(pl.col(UNCHANGED).shift())).to_series()
-    return frame.with_columns(same.fill_null(False).alias("_cdc_same"))

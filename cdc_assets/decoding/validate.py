@@ -249,7 +249,11 @@ def check(
         (f"#{place}", column) for place, column in enumerate(schema.stored) if column.name in changes.column_names
     ]
     by_place = dict(places)
-    frame = _frame(changes, places)
+    # Columns go by position: polars takes a name such as `^a$` for a pattern.
+    arrays = [changes.column(OP), *(changes.column(column.name) for _, column in places)]
+    frame = pl.from_arrow(pa.table(arrays, names=[OP, *(place for place, _ in places)]))
+    assert isinstance(frame, pl.DataFrame)
+    frame = frame.with_row_index(_ROW)
     leaving = pc.any(pc.less(changes.column(OP), 0), min_count=0).as_py()
     entering = frame.filter(pl.col(OP) > 0) if leaving and not leaving_too else frame
     noted = None if notes is None else {name for name, _ in notes}
@@ -265,14 +269,6 @@ def check(
     if not reasons:
         return CheckedRows(changes, (), 0)
     return _sorted_out(changes, reasons, path, limit, schema.key)
-
-
-def _frame(changes: pa.Table, places: list[tuple[str, Column]]) -> pl.DataFrame:
-    """Columns go by position: polars takes a name such as `^a$` for a pattern."""
-    arrays = [changes.column(OP), *(changes.column(column.name) for _, column in places)]
-    frame = pl.from_arrow(pa.table(arrays, names=[OP, *(place for place, _ in places)]))
-    assert isinstance(frame, pl.DataFrame)
-    return frame.with_row_index(_ROW)
 
 
 def _refuses_null(column: Column, schema: TableSchema, noted: set[str] | None) -> bool:

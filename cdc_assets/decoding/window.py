@@ -50,7 +50,7 @@ from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, POSITION, Decoded, O
 from cdc_assets.io.sealing import seal
 from cdc_assets.model.layout import DELETED_AT
 from cdc_assets.model.masks import SealKey
-from cdc_assets.model.reports import AlikeKeys, FileStats, KeyRange, Reject, Report
+from cdc_assets.model.reports import AlikeKeys, FileStats, Reject, Report
 from cdc_assets.model.splits import DataFile, in_shares
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
@@ -162,36 +162,32 @@ def decode_windows(
 ) -> list[Window]:
     """Decode the window of several tables of one source table, which is read and checked once; a window for each."""
     with concerning_table(steps[0]):
-        return _decoded_windows(steps, reader, share)
+        started, first = time.monotonic(), steps[0]
+        numbering = None if first.schema.key else Deliveries(first)
+        # A row found by its values only cannot be deleted while it is set aside, so its delete is set aside, too.
+        leaving_too = first.sets_aside and not first.schema.key
+        windows: list[list[Window]] = [[] for _ in steps]
 
-
-def _decoded_windows(steps: Sequence[ApplyRows], reader: SplitReader, share: Iterable[int] | None) -> list[Window]:
-    started, first = time.monotonic(), steps[0]
-    numbering = None if first.schema.key else Deliveries(first)
-    # A row found by its values only cannot be deleted while it is set aside, so its delete is set aside, too.
-    leaving_too = first.sets_aside and not first.schema.key
-    windows: list[list[Window]] = [[] for _ in steps]
-
-    read = read_splits(first, range(len(first.files)) if share is None else share, reader)
-    for splits in in_shares(read, lambda split: split.changes.nbytes, _BATCH_FILES, _BATCH_BYTES):
-        if numbering is not None:
-            splits = [split.through(numbering.number) for split in splits]
-        splits = [split.through(partial(due, first)) for split in splits]
-        if first.reading.excluded:
-            splits = [without_reason(split.through(partial(without_excluded, first))) for split in splits]
-        if any(split.changes.num_rows for split in splits):
-            splits = validated(splits, every=first.sets_aside, leaving_too=leaving_too)
-        files = [file_stats(split) if split.refused is None else None for split in splits]
-        for step, step_windows in zip(steps, windows, strict=True):
-            shaped = (split.through(partial(upgraded if step.evolutions else _shaped, step)) for split in splits)
-            pairs = zip(shaped, files, strict=True)
-            step_windows += [_window(split, stats, step, reader) for split, stats in pairs]
-    more = Report(joints=tuple(numbering.joints)) if numbering is not None else Report()
-    seconds = time.monotonic() - started
-    return [
-        _together(_concatenated(step, step_windows, numbering is not None), step_windows, more, seconds)
-        for step, step_windows in zip(steps, windows, strict=True)
-    ]
+        read = read_splits(first, range(len(first.files)) if share is None else share, reader)
+        for splits in in_shares(read, lambda split: split.changes.nbytes, _BATCH_FILES, _BATCH_BYTES):
+            if numbering is not None:
+                splits = [split.through(numbering.number) for split in splits]
+            splits = [split.through(partial(due, first)) for split in splits]
+            if first.reading.excluded:
+                splits = [without_reason(split.through(partial(without_excluded, first))) for split in splits]
+            if any(split.changes.num_rows for split in splits):
+                splits = validated(splits, every=first.sets_aside, leaving_too=leaving_too)
+            files = [file_stats(split) if split.refused is None else None for split in splits]
+            for step, step_windows in zip(steps, windows, strict=True):
+                shaped = (split.through(partial(upgraded if step.evolutions else _shaped, step)) for split in splits)
+                pairs = zip(shaped, files, strict=True)
+                step_windows += [_window(split, stats, step, reader) for split, stats in pairs]
+        more = Report(joints=tuple(numbering.joints)) if numbering is not None else Report()
+        seconds = time.monotonic() - started
+        return [
+            _together(_concatenated(step, step_windows, numbering is not None), step_windows, more, seconds)
+            for step, step_windows in zip(steps, windows, strict=True)
+        ]
 
 
 def _concatenated(step: ApplyRows, windows: Sequence[Window], deliveries: bool) -> pa.Table:
@@ -263,7 +259,11 @@ def _window(split: Split, stats: FileStats | None, step: ApplyRows, reader: Spli
             split, dump_rows(reader), step.sets_aside and (step.seal is not None or not split.confidential)
         )
     elif split.rejects:
-        split = _in_messages(split)
+        # Each record that does not fit says in which message of its topic it came; those of files came in none.
+        messages = record_places(split.wire, split.data, {reject.line for reject in split.rejects})
+        split = replace(
+            split, rejects=tuple(replace(reject, place=messages.get(reject.line, "")) for reject in split.rejects)
+        )
     if split.decoded.tail is not None:  # it is no older than the file's last whole record
         lost = lost_tail(split, replace(split.decoded.tail, commit_ts=stats.max_commit_ts), step, reader)
         lost = replace(lost, raw=b"") if lost is not None and split.confidential else lost
@@ -315,12 +315,6 @@ def _in_whole_file(split: Split, reader: DumpRows, with_raw: bool) -> Split:
         for r in split.rejects
     )
     return replace(split, rejects=rejects)
-
-
-def _in_messages(split: Split) -> Split:
-    """Say in which message of its topic each record that does not fit came; those of files came in none."""
-    places = record_places(split.wire, split.data, {reject.line for reject in split.rejects})
-    return replace(split, rejects=tuple(replace(reject, place=places.get(reject.line, "")) for reject in split.rejects))
 
 
 def _with_raw(split: Split, key: SealKey | None) -> tuple[Reject, ...]:
@@ -413,19 +407,15 @@ def _add_files(files: list[FileStats], more: Iterable[FileStats]) -> None:
             notes[rule] = notes.get(rule, 0) + count
         low = min((ts for ts in (last.min_commit_ts, stats.min_commit_ts) if ts is not None), default=None)
         high = max((ts for ts in (last.max_commit_ts, stats.max_commit_ts) if ts is not None), default=None)
-        keys = _in_both(last.keys, stats.keys)
+        # The ranges of two blocks together, of the columns that have one in both.
+        other_ranges = {(key_range.column, key_range.unit): key_range for key_range in stats.keys}
+        keys = tuple(
+            replace(key_range, low=min(key_range.low, other.low), high=max(key_range.high, other.high))
+            for key_range in last.keys
+            if (other := other_ranges.get((key_range.column, key_range.unit))) is not None
+        )
         rows = last.rows + stats.rows
         files[-1] = replace(last, rows=rows, min_commit_ts=low, max_commit_ts=high, notes=notes, keys=keys)
-
-
-def _in_both(some: Iterable[KeyRange], more: Iterable[KeyRange]) -> tuple[KeyRange, ...]:
-    """Return the ranges of two blocks together, of the columns that have one in both."""
-    other_ranges = {(key_range.column, key_range.unit): key_range for key_range in more}
-    return tuple(
-        replace(key_range, low=min(key_range.low, other.low), high=max(key_range.high, other.high))
-        for key_range in some
-        if (other := other_ranges.get((key_range.column, key_range.unit))) is not None
-    )
 
 
 def sentence(reject: Reject) -> str:
