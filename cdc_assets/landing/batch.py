@@ -340,7 +340,16 @@ def commit(store: LandingStore, spool: Spool, batch: LandingBatch, state: Landed
 
     Raises TableMoved where others have landed since, BadSettings where no message is of the feed's protocol.
     """
-    _refuse_foreign(batch)
+    # Where of all that a feed begins with no message can be read, they are of another protocol.
+    rows = batch.stored_bytes or batch.brought_bytes
+    begins = not (batch.before.next or rows or batch.reader.marks or batch.reader.ignored)
+    if begins and batch.events and all(event.kind is EventKind.BAD for event in batch.events):
+        first = batch.events[0]
+        raise BadSettings(
+            f"no message can be read by the protocol {batch.reader.options.protocol}, of {len(batch.events):,} with "
+            f"which the topics begin; the first is {first.place}: {first.reason}. Nothing was landed. Give the sink "
+            "URI and the configuration exactly as the writer of the topics has them."
+        )
     before = digest_of(batch.before.next) if batch.before.next else ""
     spool.take(batch.rows)  # none are left in it: it refers to itself, so it waits for the collector of cycles
     written = spool.finish()
@@ -348,7 +357,12 @@ def commit(store: LandingStore, spool: Spool, batch: LandingBatch, state: Landed
     added = NewFiles(written.files, (store.write_events(events),))
     try:
         after = digest_of(state.next) if state.next else ""
-        store.commit(added, before, after, _changed(batch.before, state))
+        moved = [
+            f"{partition} {batch.before.next.get(partition, 0)}..{until}"
+            for partition, until in sorted(state.next.items())
+            if until != batch.before.next.get(partition)
+        ]
+        store.commit(added, before, after, first_of(moved, "partition", 20))
     except TableMoved as error:
         if not error.where.get("unsettled"):
             store.discard(added)
@@ -385,29 +399,6 @@ def _against_marks(batch: LandingBatch, splits: Iterable[LandedSplit]) -> Iterat
             at = LandedEvent(EventKind.LATE, split.partition, split.first, 0)
             reason = _AGAINST_MARKS.format(position, before.proven, split.table, shlex.quote(str(split.table)))
             yield from reader.late.hold(at, split.table, position, reason)
-
-
-def _refuse_foreign(batch: LandingBatch) -> None:
-    """Raise BadSettings where of all that a feed begins with no message can be read: they are of another protocol."""
-    rows = batch.stored_bytes or batch.brought_bytes
-    begins = not (batch.before.next or rows or batch.reader.marks or batch.reader.ignored)
-    if begins and batch.events and all(event.kind is EventKind.BAD for event in batch.events):
-        first = batch.events[0]
-        raise BadSettings(
-            f"no message can be read by the protocol {batch.reader.options.protocol}, of {len(batch.events):,} with "
-            f"which the topics begin; the first is {first.place}: {first.reason}. Nothing was landed. Give the sink "
-            "URI and the configuration exactly as the writer of the topics has them."
-        )
-
-
-def _changed(before: Landed, after: Landed) -> str:
-    """Name the offsets that a landing brings, as far as the text stays short."""
-    moved = [
-        f"{partition} {before.next.get(partition, 0)}..{until}"
-        for partition, until in sorted(after.next.items())
-        if until != before.next.get(partition)
-    ]
-    return first_of(moved, "partition", 20)
 
 
 class KnownTables:

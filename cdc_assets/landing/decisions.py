@@ -178,7 +178,21 @@ def accept_loss(landing: Landing, lost: OffsetRange, by: DecidedBy = DecidedBy()
     Tables of the topic lack what was in them: every listing says so from then on. Raises BadSettings for offsets that
     are landed, and for messages that are there.
     """
-    _refuse_there(landing, lost)
+    # The messages may be in the log, or may still come.
+    end = landing.ends().get(lost.partition)
+    if end is None or lost.stop > end.high:
+        until = "is not there" if end is None else f"ends at offset {end.high}"
+        raise BadSettings(
+            f"{_inclusive(lost)} is not a loss: {lost.partition} {until}. Give the offsets that the error names."
+        )
+    if lost.stop > end.low and len(lost):
+        for messages in landing.log().read(OffsetRange(lost.partition, max(lost.start, end.low), lost.stop)):
+            if messages.num_rows:
+                there = messages.column("offset")[0].as_py()
+                raise BadSettings(
+                    f"{_inclusive(lost)} is not a loss: the message of offset {there} is there. Give the offsets "
+                    "that the error names."
+                )
     given = _inclusive(lost)
 
     def decided(batch: LandingBatch) -> None:
@@ -193,25 +207,6 @@ def accept_loss(landing: Landing, lost: OffsetRange, by: DecidedBy = DecidedBy()
         batch.events.append(decision.event)
 
     landing.decide(decided)
-
-
-def _refuse_there(landing: Landing, lost: OffsetRange) -> None:
-    """Raise BadSettings where one of the messages is in the log, or may still come."""
-    end = landing.ends().get(lost.partition)
-    if end is None or lost.stop > end.high:
-        until = "is not there" if end is None else f"ends at offset {end.high}"
-        raise BadSettings(
-            f"{_inclusive(lost)} is not a loss: {lost.partition} {until}. Give the offsets that the error names."
-        )
-    if lost.stop <= end.low or not len(lost):
-        return
-    for batch in landing.log().read(OffsetRange(lost.partition, max(lost.start, end.low), lost.stop)):
-        if batch.num_rows:
-            there = batch.column("offset")[0].as_py()
-            raise BadSettings(
-                f"{_inclusive(lost)} is not a loss: the message of offset {there} is there. Give the offsets that the "
-                "error names."
-            )
 
 
 def _inclusive(lost: OffsetRange) -> str:

@@ -136,7 +136,9 @@ def runs(rows: pa.Table) -> Iterator[Run]:
     """Sort rows and cut them at tables, topics, partitions and kinds."""
     if not rows.num_rows:
         return
-    rows, codes = _in_order(rows)
+    codes, offsets = codes_of(rows, _GROUPED_BY), rows.column("offset").to_numpy()
+    order = np.lexsort((offsets, codes))
+    rows, codes = in_runs(rows, order), codes[order]  # mostly they come so, or in long runs: nothing is copied then
     sizes = size_of(rows)
     starts = np.flatnonzero(np.diff(codes)) + 1
     for start, stop in zip([0, *starts.tolist()], [*starts.tolist(), rows.num_rows], strict=True):
@@ -153,16 +155,6 @@ def cut(rows: pa.Table, group_bytes: int = GROUP_BYTES) -> Iterator[RowGroup]:
     inner = (np.flatnonzero(np.diff(pieces)) + 1).tolist()
     for first, last in zip([0, *inner], [*inner, rows.num_rows], strict=True):
         yield RowGroup(rows.slice(first, last - first), int(sizes[first:last].sum()))
-
-
-def _in_order(rows: pa.Table) -> tuple[pa.Table, Numbers]:
-    """Return rows in order, and for each a number that is that of its table, topic, partition and kind.
-
-    Rows mostly come so, or in long runs that do: nothing is copied then.
-    """
-    codes, offsets = codes_of(rows, _GROUPED_BY), rows.column("offset").to_numpy()
-    order = np.lexsort((offsets, codes))
-    return in_runs(rows, order), codes[order]
 
 
 def in_runs(rows: pa.Table | pa.RecordBatch, places: Numbers) -> pa.Table | pa.RecordBatch:
@@ -510,15 +502,13 @@ class Spool:
         if self._file is None and not left:
             return SpooledFiles()
         splits = [*self._splits, *(split_of(group, len(self._splits) + at) for at, group in enumerate(left))]
-        written = self._rest(left)
-        return SpooledFiles((written,), tuple(replace(split, file=written[0]) for split in splits if split is not None))
-
-    def _rest(self, groups: Sequence[RowGroup]) -> tuple[str, int]:
         if self._file is None:
-            return self.store.write_rows(groups)
-        for group in groups:
-            self._file.put(group)
-        return self._file.finish()
+            written = self.store.write_rows(left)
+        else:
+            for group in left:
+                self._file.put(group)
+            written = self._file.finish()
+        return SpooledFiles((written,), tuple(replace(split, file=written[0]) for split in splits if split is not None))
 
     def abandon(self) -> None:
         """Forget what was taken, and leave no file of it."""

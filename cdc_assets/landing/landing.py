@@ -40,7 +40,7 @@ from cdc_assets.landing.partition_reader import (
     refuse_another_log,
 )
 from cdc_assets.landing.placement import OffsetBatch
-from cdc_assets.landing.tasks import ObservedTables, Shares, TaskResult, divided
+from cdc_assets.landing.tasks import ObservedTables, Shares, divided
 from cdc_assets.model.landed import Landed
 from cdc_assets.model.offsets import Ends, OffsetRange, Partition
 from cdc_assets.model.schema import TableId
@@ -473,7 +473,14 @@ class RangeReader:
                 raise result.error
             for name, _ in result.written.files:
                 refuse_unshared(name)
-        reached = self._take(results)
+        # What tasks read is taken as if it were read here: by topics, partitions and offsets.
+        for task in results:
+            self.batch.count(task)
+            self._bytes, self._messages = self._bytes + task.read_bytes, self._messages + task.messages
+        read_ranges = [(span.wanted, span, task.written) for task in results for span in task.ranges]
+        for wanted, range_result, written in sorted(read_ranges, key=lambda some: some[0]):
+            self.batch.take_result(range_result, partial(self._rows_again, written, wanted.partition))
+        reached = {wanted.partition: wanted.stop for wanted, _, _ in read_ranges}
         left = [
             OffsetRange(span.partition, reached.get(span.partition, span.start), span.stop)
             for span in ranges
@@ -482,16 +489,6 @@ class RangeReader:
         if left:
             self._commit_so_far()
         return left
-
-    def _take(self, results: Sequence[TaskResult]) -> Mapping[Partition, int]:
-        """Take what tasks read as if it were read here: by topics, partitions and offsets; return how far that is."""
-        for result in results:
-            self.batch.count(result)
-            self._bytes, self._messages = self._bytes + result.read_bytes, self._messages + result.messages
-        ranges = [(span.wanted, span, result.written) for result in results for span in result.ranges]
-        for wanted, range_result, written in sorted(ranges, key=lambda some: some[0]):
-            self.batch.take_result(range_result, partial(self._rows_again, written, wanted.partition))
-        return {wanted.partition: wanted.stop for wanted, _, _ in ranges}
 
     def _rows_again(
         self, written: SpooledFiles, partition: Partition, seen: ObservedTables, table: TableId, position: Tso

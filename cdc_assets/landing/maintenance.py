@@ -107,7 +107,21 @@ def maintain_landing(landing: Landing, needs: Needs, now_ms: int, limits: Landin
         return LandingUpkeep()
     landed = due.landed
     for files in due.batches:
-        landed = _rewritten(landing, landed, files, due.expired, packed=limits.retention.packed)
+        # The rows of these files that did not expire go into one, by table; the others are forgotten.
+        old_files = frozenset(files)
+        kept = sorted(
+            (split for split in landed.splits if split.file in old_files and split not in due.expired),
+            key=lambda kept_split: (kept_split.table, kept_split.partition, kept_split.first),
+        )
+        groups = [RowGroup(landing.store.fetch(split.file, split.group), split.size) for split in kept]
+        gone, emptied = dict(landed.expired), dict(landed.emptied)
+        for split in landed.splits:
+            if split.file in old_files and split in due.expired:
+                place = split.partition, split.table
+                gone[split.table] = max(split.high, gone.get(split.table, 0))
+                emptied[place] = min((split.low, split.first), emptied.get(place, (split.low, split.first)))
+        rewritten = replace(landed, expired=gone, emptied=emptied)
+        landed = _commit(landing, rewritten, groups, files, before=landed, packed=limits.retention.packed)
     if len(landing.store.stored().events) >= limits.small_files:
         _commit(landing, landed, (), landing.store.stored().events)
     removed = landing.store.sweep(int(now_ms - limits.removed_days * _DAY_MS))
@@ -171,26 +185,6 @@ def _batches(landed: Landed, expired: frozenset[LandedSplit], limits: LandingLim
         size += sizes[file]
     if batch:
         yield batch
-
-
-def _rewritten(
-    landing: Landing, landed: Landed, files: Sequence[str], expired: frozenset[LandedSplit], *, packed: bool
-) -> Landed:
-    """Put the rows of files that did not expire into one, by table, and forget the others."""
-    old_files = frozenset(files)
-    kept = sorted(
-        (split for split in landed.splits if split.file in old_files and split not in expired),
-        key=lambda kept_split: (kept_split.table, kept_split.partition, kept_split.first),
-    )
-    groups = [RowGroup(landing.store.fetch(split.file, split.group), split.size) for split in kept]
-    gone, emptied = dict(landed.expired), dict(landed.emptied)
-    for split in landed.splits:
-        if split.file in old_files and split in expired:
-            place = split.partition, split.table
-            gone[split.table] = max(split.high, gone.get(split.table, 0))
-            emptied[place] = min((split.low, split.first), emptied.get(place, (split.low, split.first)))
-    after = replace(landed, expired=gone, emptied=emptied)
-    return _commit(landing, after, groups, files, before=landed, packed=packed)
 
 
 def _commit(

@@ -45,7 +45,12 @@ def open_feed(settings: ChangefeedSettings, lake: LakeSettings | None) -> Iterat
         yield Feed(source)
         return
     if lake is not None:
-        _refuse_clear_text(settings)
+        if settings.privacy and settings.privacy_key is None and not settings.landing.plain:
+            raise BadSettings(
+                "columns of this changefeed are masked, and its topics are landed before they are applied: the landing "
+                "would have their values. Let it be sealed, with a key from the environment (privacy_key: {env: "
+                "NAME}), or consent that it has them in clear text (landing: {plain: true})."
+            )
         with _landed(settings, topics, lake, masks.seal) as landing:
             yield Feed(source, landing)
         return
@@ -74,16 +79,6 @@ def _topics(settings: ChangefeedSettings, source: Source) -> TopicsSource | None
     topics = source.feed if isinstance(source, JoinedSource) else source
     assert isinstance(topics, TopicsSource)
     return topics
-
-
-def _refuse_clear_text(settings: ChangefeedSettings) -> None:
-    """Refuse to keep messages with values that are masked, unless they are sealed or a person consents."""
-    if settings.privacy and settings.privacy_key is None and not settings.landing.plain:
-        raise BadSettings(
-            "columns of this changefeed are masked, and its topics are landed before they are applied: the landing "
-            "would have their values. Let it be sealed, with a key from the environment (privacy_key: {env: NAME}), or "
-            "consent that it has them in clear text (landing: {plain: true})."
-        )
 
 
 @contextmanager

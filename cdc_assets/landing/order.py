@@ -201,7 +201,14 @@ class Backlog:
         """
         pieces = list[Piece]()
         for piece in self._pieces.get(partition, ()):
-            message = self._first_beyond(piece, through, until)
+            messages = list[int]()
+            if through is not None:
+                lines = pc.greater(self._reaches(piece), through)
+                messages += piece.spoken.column("message").filter(lines)[:1].to_pylist()
+            if until is not None:
+                late = pc.greater(piece.batch.column("timestamp"), pa.scalar(until, pa.int64()))
+                messages += np.flatnonzero(late.fill_null(True).to_numpy(zero_copy_only=False))[:1].tolist()
+            message = min(messages, default=None)
             if message is None:
                 pieces.append(piece)
                 continue
@@ -231,17 +238,6 @@ class Backlog:
         if message + 1 < last.batch.num_rows:
             return kept_pieces, last.batch.column("offset")[message + 1].as_py()
         return kept_pieces, pieces[kept].batch.column("offset")[0].as_py() if kept < len(pieces) else None
-
-    def _first_beyond(self, piece: Piece, through: str | None, until: int | None) -> int | None:
-        """Return the first message of a piece that is not landed yet."""
-        messages = list[int]()
-        if through is not None:
-            lines = pc.greater(self._reaches(piece), through)
-            messages += piece.spoken.column("message").filter(lines)[:1].to_pylist()
-        if until is not None:
-            late = pc.greater(piece.batch.column("timestamp"), pa.scalar(until, pa.int64()))
-            messages += np.flatnonzero(late.fill_null(True).to_numpy(zero_copy_only=False))[:1].tolist()
-        return min(messages, default=None)
 
 
 # --- its order --------------------------------------------------------------------------------------------------------

@@ -523,7 +523,12 @@ class PartitionReader:
         yield from registered
         kinds = lines.column("kind")
         rows = lines.filter(pc.equal(kinds, Kind.ROW.value))
-        yield from self.rows(batch, rows, {"delivery": self._deliveries(batch, lines, rows, partition)})
+        marks = np.full(batch.num_rows, -1, np.int64)
+        resolved = lines.filter(pc.equal(lines.column("kind"), Kind.RESOLVED.value))
+        marks[resolved.column("message").to_numpy()] = resolved.column("commit_ts").to_numpy()
+        row_offsets = batch.column("offset").to_numpy()
+        deliveries = self.deliveries.take(partition, row_offsets, self.marks.get(partition, 0), marks, rows)
+        yield from self.rows(batch, rows, {"delivery": deliveries})
         offsets = batch.column("offset")
         for line in lines.filter(pc.not_equal(kinds, Kind.ROW.value)).to_pylist():
             yield from self.other(line, batch, partition, offsets[line["message"]].as_py())
@@ -540,16 +545,6 @@ class PartitionReader:
         """Return whether rows are among messages; neither schemas nor what lies elsewhere is fetched."""
         lines = self.codec.classify(self.whole(batch), self.options)
         return bool(pc.any(pc.equal(lines.column("kind"), Kind.ROW.value)).as_py())
-
-    def _deliveries(
-        self, batch: pa.RecordBatch, lines: pa.RecordBatch, rows: pa.RecordBatch, partition: Partition
-    ) -> pa.Array:
-        """Return for each line of rows the number of its delivery."""
-        marks = np.full(batch.num_rows, -1, np.int64)
-        resolved = lines.filter(pc.equal(lines.column("kind"), Kind.RESOLVED.value))
-        marks[resolved.column("message").to_numpy()] = resolved.column("commit_ts").to_numpy()
-        offsets = batch.column("offset").to_numpy()
-        return self.deliveries.take(partition, offsets, self.marks.get(partition, 0), marks, rows)
 
     def classify(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[LandedEvent]]:
         """Return the lines of messages, and the schemas that they name and nobody has asked for yet."""
