@@ -72,7 +72,19 @@ def compact(target: CommitTarget, step: ApplyRows, io: Mapping[str, str]) -> boo
     if table is None or not planned:
         return False
     names = {number: name for name, (_, number, _) in table.columns.items()}
-    chosen = _alike(io, _chosen(planned), set(names))
+    files = _chosen(planned)
+    ids = set(names)
+    # Files are chosen that have all columns of the table, each in the type that it has in the newest such file.
+    kinds: dict[int, pa.DataType] = {}
+    chosen = []
+    for candidate in sorted(files, key=lambda candidate: -int(candidate.planned.file.dataSequenceNumber())):
+        system, path = storage(io, candidate.planned.path)
+        with system.open_input_file(path) as source:
+            own = {field_id(field): field.type for field in pq.ParquetFile(source).schema_arrow}
+        lineage = {number: own.pop(number) for number in _LINEAGE if number in own}
+        kinds = kinds or (own if set(own) == ids else {})
+        if own == kinds and all(pa.types.is_int64(kind) for kind in lineage.values()):
+            chosen.append(candidate)
     places = (
         [_partition(target, candidate.planned) for candidate in chosen]
         if table.layout.partition
@@ -126,21 +138,6 @@ def _chosen(planned: Sequence[PlannedFile]) -> list[_Candidate]:
             file_bytes += candidate.file_bytes
             rows += candidate.planned.rows
     return chosen
-
-
-def _alike(io: Mapping[str, str], files: Sequence[_Candidate], ids: set[int]) -> list[_Candidate]:
-    """Return the files that have all columns of the table, each in the type that it has in the newest such file."""
-    kinds: dict[int, pa.DataType] = {}
-    candidates = []
-    for candidate in sorted(files, key=lambda candidate: -int(candidate.planned.file.dataSequenceNumber())):
-        system, place = storage(io, candidate.planned.path)
-        with system.open_input_file(place) as source:
-            own = {field_id(field): field.type for field in pq.ParquetFile(source).schema_arrow}
-        lineage = {number: own.pop(number) for number in _LINEAGE if number in own}
-        kinds = kinds or (own if set(own) == ids else {})
-        if own == kinds and all(pa.types.is_int64(kind) for kind in lineage.values()):
-            candidates.append(candidate)
-    return candidates
 
 
 def _rows(io: Mapping[str, str], planned: PlannedFile, names: Mapping[int, str]) -> pa.Table:

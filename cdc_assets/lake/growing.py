@@ -116,7 +116,10 @@ class GrowingTable:
             for manifest in snapshot.manifests(table.io):
                 path = manifest.manifest_path
                 if manifest.content == ManifestContent.DATA:
-                    known[path] = self._manifests.get(path) or self._entries(manifest, table)
+                    known[path] = self._manifests.get(path) or tuple(
+                        (entry.data_file.file_path, str(entry.data_file.partition[0]), int(entry.sequence_number or 0))
+                        for entry in manifest.fetch_manifest_entry(table.io)
+                    )
                     entries += [(sequence, location, part) for location, part, sequence in known[path]]
         self._manifests = known
         files: dict[str, list[str]] = {}
@@ -125,12 +128,6 @@ class GrowingTable:
         properties, at_ms = self._said(table)
         return AppendOnlyState(
             str(table.metadata.table_uuid), {part: tuple(some) for part, some in files.items()}, properties, at_ms
-        )
-
-    def _entries(self, manifest: Any, table: Table) -> tuple[tuple[str, str, int], ...]:
-        return tuple(
-            (entry.data_file.file_path, str(entry.data_file.partition[0]), int(entry.sequence_number or 0))
-            for entry in manifest.fetch_manifest_entry(table.io)
         )
 
     def _said(self, table: Table) -> tuple[dict[str, str], int]:

@@ -176,7 +176,12 @@ def read_standing(catalog: Catalog, standing: Iterable[tuple[Identifier, str]]) 
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda place: _interpreted(catalog, place), unread))
     owned = [read_owned(catalog, place, identifier) for identifier, place in named]
-    _discard_retired({place for _, place in named})
+    places = {place for _, place in named}
+    # The cache keeps what catalogs name now, and a thousand more.
+    with _cache_lock:
+        if len(_cache) > 2 * len(places) + 1000:
+            for place in _cache.keys() - places:
+                del _cache[place]
     return [table for table in owned if table is not None]
 
 
@@ -200,14 +205,6 @@ def _interpreted(catalog: Catalog, place: str) -> OwnedTable | None:
     with _cache_lock:
         _cache[place] = owned
     return owned
-
-
-def _discard_retired(places: set[str]) -> None:
-    """Limit the cache to what catalogs name now, and a thousand more."""
-    with _cache_lock:
-        if len(_cache) > 2 * len(places) + 1000:
-            for place in _cache.keys() - places:
-                del _cache[place]
 
 
 def _interpret(place: str, file: MetadataFile) -> OwnedTable | None:

@@ -39,7 +39,15 @@ def state_fault(state: LakeState, life: Life, since: Tso, schema: TableSchema) -
     table, mirror, schema = state.find(life), state.tables().get(life.source), schema.in_lake
     scan = TableScan(state, table)
     keyed = int(state.file(table.metadata_location).properties.get(KEYED_SINCE) or -1)
-    faults = _overlaps(scan, max(since, keyed), schema)
+    after, key = max(since, keyed), [exact(name) for name in schema.key]
+    condition = f"{START_TS} > {after} OR {END_TS} > {after}"
+    frame, by = with_key(_together(scan, condition, [*schema.key, START_TS, END_TS]), schema, (START_TS, END_TS))
+    frame = frame.sort([*by, START_TS], nulls_last=True)
+    follows = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(-1)) for name in by)
+    next_ = pl.when(follows.fill_null(False)).then(pl.col(START_TS).shift(-1))
+    overlaps = (next_ < pl.col(END_TS).fill_null(next_ + 1)) | (pl.col(END_TS) <= pl.col(START_TS))
+    wrong = frame.filter(overlaps.fill_null(False))
+    faults = _sentence("{count:,} of its states overlap the next one of their key", wrong.select(key))
     if mirror is not None and None not in (mirror.name, table.name) and _place(mirror) == _place(table):
         rows = TableScan(state, mirror)
         faults += _differences(scan, rows, since, schema)
@@ -51,18 +59,6 @@ def state_fault(state: LakeState, life: Life, since: Tso, schema: TableSchema) -
 
 def _place(table: LakeTable) -> object:
     return table.label.progress, table.label.ddl
-
-
-def _overlaps(scan: TableScan, since: Tso, schema: TableSchema) -> list[str]:
-    columns = [*schema.key, START_TS, END_TS]
-    condition = f"{START_TS} > {since} OR {END_TS} > {since}"
-    frame, by = with_key(_together(scan, condition, columns), schema, (START_TS, END_TS))
-    frame = frame.sort([*by, START_TS], nulls_last=True)
-    follows = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(-1)) for name in by)
-    next_ = pl.when(follows.fill_null(False)).then(pl.col(START_TS).shift(-1))
-    overlaps = (next_ < pl.col(END_TS).fill_null(next_ + 1)) | (pl.col(END_TS) <= pl.col(START_TS))
-    wrong = frame.filter(overlaps.fill_null(False))
-    return _sentence("{count:,} of its states overlap the next one of their key", wrong.select(map(exact, schema.key)))
 
 
 def _differences(scan: TableScan, mirror: TableScan, since: Tso, schema: TableSchema) -> list[str]:

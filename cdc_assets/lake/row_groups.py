@@ -101,13 +101,6 @@ _footers: dict[str, pq.FileMetaData] = {}
 """Footers of the files read last, which never change: reading a footer takes as long as reading a small row group."""
 
 
-def _keep_footer(location: str, footer: pq.FileMetaData) -> None:
-    if location not in _footers:
-        _footers[location] = footer
-        for oldest in list(_footers)[:-_FOOTERS]:
-            _footers.pop(oldest, None)
-
-
 @dataclass(frozen=True, slots=True)
 class RowGroups:
     """Reads single row groups of data files: picklable. `io` is PyIceberg's properties."""
@@ -120,7 +113,10 @@ class RowGroups:
             system, path = storage(self.io, location)
             with system.open_input_file(path) as source:
                 file = pq.ParquetFile(source, metadata=_footers.get(location))
-                _keep_footer(location, file.metadata)
+                if location not in _footers:
+                    _footers[location] = file.metadata
+                    for oldest in list(_footers)[:-_FOOTERS]:
+                        _footers.pop(oldest, None)
                 return file.read_row_group(group)
         except FileNotFoundError:
             raise InputError(

@@ -330,7 +330,12 @@ def _alter(target: CommitTarget, work: Any, step: ChangeTable) -> None:
     update = work.updateSchema()
     for add in adds:
         say(f"{where} ADD COLUMN {quoted(add.column.name)} {spark_type(add.column)}" + _default_clause(add))
-        _add(target.session, update, add)
+        kind, doc = _java_type(target.session, add.column), column_doc(add.column)
+        value = default_array(add.column, add.default, 1)[0].as_py()
+        if value is None:
+            update.addColumn(None, add.column.name, kind, doc)
+        else:
+            update.addColumn(None, add.column.name, kind, doc, _literal(target.session, value).to(kind))
     update.commit()
     _settle_columns(target, work, step)
 
@@ -340,15 +345,6 @@ def _default_clause(add: AddColumn) -> str:
         return ""
     default = add.default.hex() if isinstance(add.default, bytes) else str(add.default)
     return f" DEFAULT {default!r}{f' -- {add.approximate}' if add.approximate else ''}"
-
-
-def _add(session: StepSession, update: Any, add: AddColumn) -> None:
-    kind, doc = _java_type(session, add.column), column_doc(add.column)
-    value = default_array(add.column, add.default, 1)[0].as_py()
-    if value is None:
-        update.addColumn(None, add.column.name, kind, doc)
-    else:
-        update.addColumn(None, add.column.name, kind, doc, _literal(session, value).to(kind))
 
 
 def _settle_columns(target: CommitTarget, work: Any, step: ChangeTable) -> None:
@@ -375,23 +371,17 @@ def _settle_columns(target: CommitTarget, work: Any, step: ChangeTable) -> None:
             )
         if field.doc() != doc:
             update.updateColumnDoc(column.name, doc)
-    for name, after in _moves(names, [*wanted, *own]):
-        if after is None:
-            update.moveFirst(name)
-        else:
-            update.moveAfter(name, after)
-    update.commit()
-
-
-def _moves(names: Sequence[str], wanted: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """Yield the moves, (name, preceding name), that turn one order into the other."""
     order, before = list(names), None
-    for position, name in enumerate(wanted):
+    for position, name in enumerate([*wanted, *own]):
         if order[position] != name:
             order.remove(name)
             order.insert(position, name)
-            yield name, before
+            if before is None:
+                update.moveFirst(name)
+            else:
+                update.moveAfter(name, before)
         before = name
+    update.commit()
 
 
 def _column_names(table: Any) -> list[str]:

@@ -28,7 +28,18 @@ def open_catalog(settings: LakeSettings) -> Catalog:
     """Open the catalog; another process may be creating its tables at the same time."""
     settings.make_directory()
     hide(settings.secrets)
-    _refuse_silent(settings)
+    # Nobody may listen at a server that the settings name by URL, and clients retry for minutes.
+    for name, url in settings.servers.items():
+        try:
+            refuse_silent(
+                url,
+                lambda place, silence, name=name: LakeUnavailable(  # type: ignore[misc]
+                    f"no server answers at {place} ({silence}). Check {name} of lake.catalog; if it is right, try "
+                    "again later."
+                ),
+            )
+        except ValueError as error:
+            raise BadSettings(f"lake.catalog: {name} is {url!r}: {error}. Correct the port in it.") from None
     for pause_seconds in (0.2, 1.0):
         with suppress(LakeUnavailable):
             return _opened(settings)
@@ -102,21 +113,6 @@ class LazyCatalog:
         if self._opened is not None:
             close(self._opened)
         self._opened = None
-
-
-def _refuse_silent(settings: LakeSettings) -> None:
-    """Raise LakeUnavailable if nobody listens at a server that the settings name by URL; clients retry for minutes."""
-    for name, url in settings.servers.items():
-        try:
-            refuse_silent(
-                url,
-                lambda place, silence, name=name: LakeUnavailable(  # type: ignore[misc]
-                    f"no server answers at {place} ({silence}). Check {name} of lake.catalog; if it is right, try "
-                    "again later."
-                ),
-            )
-        except ValueError as error:
-            raise BadSettings(f"lake.catalog: {name} is {url!r}: {error}. Correct the port in it.") from None
 
 
 def close(catalog: Catalog) -> None:

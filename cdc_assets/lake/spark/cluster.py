@@ -69,7 +69,17 @@ def refuse_dead(master: str) -> None:
 
     Raises BadSettings for an address that is no master's, and for YARN without its settings.
     """
-    _refuse_wrong(master)
+    if _MASTER.fullmatch(master) is None:
+        raise BadSettings(
+            f"CDC_ASSETS_SPARK_MASTER (or spark.master) is {master!r}; expected local[8], spark://HOST:PORT, several "
+            "with commas between, yarn or k8s://https://HOST:PORT. Correct it."
+        )
+    named = {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & set(os.environ)
+    if master == "yarn" and not named and not spark_conf("spark-env.sh").exists():
+        raise BadSettings(
+            "the Spark master is yarn, and neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where the cluster's settings "
+            "are. Set one to the directory of yarn-site.xml."
+        )
     if master.startswith("k8s://"):
         address = master.removeprefix("k8s://")
         url = address if "://" in address else f"https://{address}"
@@ -93,20 +103,6 @@ def _dead(master: str, reason: str) -> LakeUnavailable:
         f"no Spark master answers at {master} ({reason}). Look at CDC_ASSETS_SPARK_MASTER (or spark.master), and "
         "whether that master runs and is reached from here; then try again."
     )
-
-
-def _refuse_wrong(master: str) -> None:
-    if _MASTER.fullmatch(master) is None:
-        raise BadSettings(
-            f"CDC_ASSETS_SPARK_MASTER (or spark.master) is {master!r}; expected local[8], spark://HOST:PORT, several "
-            "with commas between, yarn or k8s://https://HOST:PORT. Correct it."
-        )
-    named = {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & set(os.environ)
-    if master == "yarn" and not named and not spark_conf("spark-env.sh").exists():
-        raise BadSettings(
-            "the Spark master is yarn, and neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where the cluster's settings "
-            "are. Set one to the directory of yarn-site.xml."
-        )
 
 
 def watch_executors(spark: SparkSession) -> None:

@@ -92,7 +92,13 @@ def _translated(table: str, error: BaseException) -> CdcError:
         return meant
     if in_text is not None or any(name.startswith(_UNANSWERED) for name, _ in classes):
         return _failed(table, in_text[0] if in_text is not None else message)
-    return _step_failed(table, error, classes)
+    lines = dict.fromkeys(f"{name}: {first_line(redacted(message))}" for name, message in classes)
+    reason = "; caused by ".join(lines) or first_line(redacted(str(error)))
+    return StepFailed(
+        f"{table}: Spark or Iceberg failed at this step ({reason}). The table is as it was before the step, or after "
+        "it; nothing is half done, and other tables go on. Try again; if it fails again, report it with this text.",
+        table=table,
+    )
 
 
 def _locked(table: str, message: str) -> StepFailed | None:
@@ -171,16 +177,6 @@ def _other_executor(message: str) -> SetupError | None:
                 "in it (docs/clusters.md)."
             )
     return None
-
-
-def _step_failed(table: str, error: BaseException, causes: Sequence[tuple[str, str]]) -> StepFailed:
-    lines = dict.fromkeys(f"{name}: {first_line(redacted(message))}" for name, message in causes)
-    reason = "; caused by ".join(lines) or first_line(redacted(str(error)))
-    return StepFailed(
-        f"{table}: Spark or Iceberg failed at this step ({reason}). The table is as it was before the step, or after "
-        "it; nothing is half done, and other tables go on. Try again; if it fails again, report it with this text.",
-        table=table,
-    )
 
 
 def _failed(table: str, reason: str) -> LakeUnavailable:

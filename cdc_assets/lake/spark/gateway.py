@@ -195,13 +195,22 @@ class IcebergCatalog:
         options = {
             key[len(prefix) :]: value for key, value in settings.spark_properties().items() if key.startswith(prefix)
         }
-        hadoop = _hadoop(jvm, spark)
+        # Hadoop's configuration is as in Spark: of the session, or of Spark's own settings files.
+        if spark is not None:
+            context: Any = spark.sparkContext
+            hadoop = jvm.org.apache.hadoop.conf.Configuration(context._jsc.hadoopConfiguration())
+        else:
+            spark_jvm = jvm.org.apache.spark
+            hadoop = spark_jvm.deploy.SparkHadoopUtil.get().newConfiguration(spark_jvm.SparkConf())
         for key, value in options.items():
             if key.startswith("hadoop."):
                 hadoop.set(key[len("hadoop.") :], value)
         hide(settings.secrets)
         if options.get("type") == "glue":
-            _give_keys(jvm, options)
+            # Iceberg passes the configured keys to S3 only, so Amazon's client gets them here.
+            for option, name in _SDK_PROPERTIES.items():
+                if option in options:
+                    jvm.java.lang.System.setProperty(name, options[option])
         self._catalog = self.java("org.apache.iceberg.CatalogUtil").buildIcebergCatalog(settings.name, options, hadoop)
 
     def load(self, identifier: Identifier) -> Any:
@@ -284,19 +293,3 @@ def has_files(io: Any, place: str) -> bool:
         return bool(io.listPrefix(f"{place}/metadata/").iterator().hasNext())
     except Py4JError:  # not every store lists what is below a name
         return True
-
-
-def _give_keys(jvm: Any, options: Mapping[str, str]) -> None:
-    """Pass the configured keys to Amazon's client: Iceberg passes them to S3 only."""
-    for option, name in _SDK_PROPERTIES.items():
-        if option in options:
-            jvm.java.lang.System.setProperty(name, options[option])
-
-
-def _hadoop(jvm: Any, spark: SparkSession | None) -> Any:
-    """Return Hadoop's configuration as in Spark: of the session, or of Spark's own settings files."""
-    if spark is not None:
-        context: Any = spark.sparkContext
-        return jvm.org.apache.hadoop.conf.Configuration(context._jsc.hadoopConfiguration())
-    spark_jvm = jvm.org.apache.spark
-    return spark_jvm.deploy.SparkHadoopUtil.get().newConfiguration(spark_jvm.SparkConf())

@@ -50,10 +50,15 @@ def spark_configuration(settings: LakeSettings, given: Mapping[str, str] | None 
     given = given or {}
     master = given.get("spark.master") or spark_master()
     refuse_connect({"spark.master": master, **given})
+    driver_memory = os.environ.get("CDC_ASSETS_DRIVER_MEMORY", "1536m")
+    if re.fullmatch("[1-9][0-9]*[kmgtKMGT]?", driver_memory) is None:
+        raise BadSettings(
+            f"CDC_ASSETS_DRIVER_MEMORY is {driver_memory!r}; expected a size such as 1536m or 4g. Correct it."
+        )
     return {
         "spark.master": master,
         "spark.app.name": "cdc-assets",
-        "spark.driver.memory": _driver_memory(),
+        "spark.driver.memory": driver_memory,
         **(_inside() if is_local(master) else _reached(jars, more)),
         # On the driver's own class path they are part of the class-data archive, and no session copies them.
         "spark.driver.extraClassPath": os.pathsep.join([*jars, *spark_default("spark.driver.extraClassPath")]),
@@ -119,13 +124,6 @@ def _log_options() -> list[str]:
     """Return the options for our settings of Spark's log; none if the installation has its own."""
     ours = Path(__file__).with_name("log4j2.properties")
     return [] if spark_conf(ours.name).exists() or " " in str(ours) else [f"-Dlog4j2.configurationFile={ours.as_uri()}"]
-
-
-def _driver_memory() -> str:
-    size = os.environ.get("CDC_ASSETS_DRIVER_MEMORY", "1536m")
-    if re.fullmatch("[1-9][0-9]*[kmgtKMGT]?", size) is None:
-        raise BadSettings(f"CDC_ASSETS_DRIVER_MEMORY is {size!r}; expected a size such as 1536m or 4g. Correct it.")
-    return size
 
 
 def _log_level() -> str:
