@@ -33,7 +33,11 @@ def missing_files(
 
     Directories and schema files of tables that had a name before them are none of theirs.
     """
-    roots = _roots(history, lives)
+    own_names = {name for life in lives for name, _, _ in history.lives[life].names}
+    folded = {name.folded for name in own_names}
+    decoding = history.decoding.items()
+    roots = {root for (root, _), tables in decoding if any(name.folded in folded for name, _ in tables)}
+    roots |= {f"{name.schema}/{name.table}" for name in own_names}
     wanted, born = dict[str, Tso](), list[Tso]()
     for life in lives:
         base = history.lives[life].base
@@ -41,7 +45,10 @@ def missing_files(
         wanted[str(life.source)] = min(begin, wanted.get(str(life.source), begin))
         born.append(life.version if base is None else -1)  # what comes after a dump may be in any older directory
     first = min(born, default=-1)
-    yield from _lost_numbers(listing, roots, first, _numbers_before(source, entries, wanted))
+    older = [entry.path for entry in entries if entry.life in wanted and _is_before(entry, wanted)]  # than its dump
+    places = (place for path in older if (place := source.place(path)) is not None)
+    past_numbers = {(place.directory, place.dispatcher, place.number) for place in places}
+    yield from _lost_numbers(listing, roots, first, past_numbers)
     there = {file.path for file in listing.data_files} | set(listing.problems)
     gone = [entry for entry in entries if entry.rows and entry.path not in there]
     expired = {name.folded: at for name, at in listing.gone.items()}
@@ -103,24 +110,6 @@ def entries_of(source: Source, history: History, life: Life, entries: Iterable[F
 def _is_before(entry: FileEntry, dumps: Mapping[str, Tso]) -> bool:
     """Return whether all rows of a recorded file are older than the dump that its table is built from."""
     return entry.max_commit_ts is not None and entry.max_commit_ts <= dumps[entry.life]
-
-
-def _numbers_before(
-    source: Source, entries: Iterable[FileEntry], dumps: Mapping[str, Tso]
-) -> set[tuple[str, str, int]]:
-    """Directory, dispatcher and number of the recorded files that are older than the dump of their table."""
-    older = [entry.path for entry in entries if entry.life in dumps and _is_before(entry, dumps)]
-    places = (source.place(path) for path in older)
-    return {(place.directory, place.dispatcher, place.number) for place in places if place is not None}
-
-
-def _roots(history: History, lives: Iterable[Life]) -> set[str]:
-    """The roots of every name that these tables had."""
-    names = {name for life in lives for name, _, _ in history.lives[life].names}
-    folded = {name.folded for name in names}
-    decoding = history.decoding.items()
-    roots = {root for (root, _), tables in decoding if any(name.folded in folded for name, _ in tables)}
-    return roots | {f"{name.schema}/{name.table}" for name in names}
 
 
 def _lost_numbers(listing: Listing, roots: set[str], version: Tso, older: set[tuple[str, str, int]]) -> Iterator[str]:

@@ -166,10 +166,6 @@ class TableRun:
 
     def findings(self, of_tidb: bool) -> Iterator[Finding]:
         """Yield the findings about the applied rows; a source that is no TiDB always compares texts by collation."""
-        yield from self._without_key()
-        yield from self._by_key(of_tidb)
-
-    def _without_key(self) -> Iterator[Finding]:
         if self.joints:
             others = f" and {len(self.joints) - 1} more" if len(self.joints) > 1 else ""
             yield self._finding(
@@ -194,8 +190,6 @@ class TableRun:
                 f"counted as often as they came. {_COMPARE}",
                 counted(self.run_again, "row"),
             )
-
-    def _by_key(self, of_tidb: bool) -> Iterator[Finding]:
         if self.doubled:
             yield self._finding(
                 "doubled-rows",

@@ -476,7 +476,12 @@ class Pipeline:
             )
             return StepResult(report=staged.report), None
         try:
-            self._refuse_revised(step)
+            # Keys may have been forgotten since a new table was planned. Tables that stood then refuse such windows
+            # themselves.
+            if step.life in self._created and self._created[step.life] != kept_out(self.lake.decisions()):
+                raise TableMoved(
+                    f"keys were forgotten since {step.life} was planned. Plan again.", table=str(step.life)
+                )
             self.lake.quarantine(step, staged, run)
         except TableMoved:
             self.lake.discard(step, staged)
@@ -491,14 +496,6 @@ class Pipeline:
         read = (report.files, run, result.snapshot_after, account, step.lo, staged.revision)
         self.ledger.record_files(name, step.life, *read)
         return result, account
-
-    def _refuse_revised(self, step: ApplyRows) -> None:
-        """Raise TableMoved for rows of a new table of which keys were forgotten since they were planned.
-
-        Tables that stood then refuse such windows themselves.
-        """
-        if step.life in self._created and self._created[step.life] != kept_out(self.lake.decisions()):
-            raise TableMoved(f"keys were forgotten since {step.life} was planned. Plan again.", table=str(step.life))
 
     def _outcome(
         self,

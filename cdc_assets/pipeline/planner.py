@@ -210,7 +210,13 @@ class Planner:
             listing = replace(listing, late={**listing.late, **late})
             planned = self._planned(listing, decided, on_news)
         unknown = self.rows_of_no_table(listing, planned)
-        self._keep_schema_files()
+        # Schema files are recorded once a plan could be made: none for wrong settings. They may have defaults and
+        # members of masked columns: they are sealed then, or not recorded at all.
+        fresh, self._unrecorded = self._unrecorded, {}
+        key = self.masks.seal
+        if fresh and (not self.masks or key is not None):
+            kept = fresh if key is None else {file: seal(data, key) for file, data in fresh.items()}
+            self.ledger.record_schema_files(self.settings.name, kept)
         return replace(listing, problems={**listing.problems, **unknown}) if unknown else listing, planned
 
     def rows_of_no_table(self, listing: Listing, planned: Plan) -> dict[str, str]:
@@ -264,7 +270,19 @@ class Planner:
         applied, wire = self.lake.applied(), self.settings.source_options.wire
         refuse_dumps(listing, wire, applied)
         self.decided = self.lake.decisions() if decided is None else decided
-        rules, facts = self.rules(self.decided), self._facts(listing)
+        rules = self.rules(self.decided)
+        facts = FeedFacts(
+            wire.has_positions,
+            self.stats,
+            [
+                *broken_files(self.source, listing),
+                *unread_files(self.source, listing, self.ledger.unread(self.settings.name)),
+            ],
+            tuple(listing.late.values()),
+            silent_dumps(listing),
+            self._start,
+            self.settings.source_options.has_inserts,
+        )
         beginnings = Beginnings(self.request.bases or {}, renames=self.request.renames, asked_only=self.request.anew)
 
         begins: dict[Life, AppliedState] = {}
@@ -356,17 +374,6 @@ class Planner:
         self._known = renewed(self._known, listing.fresh)
         return listing
 
-    def _keep_schema_files(self) -> None:
-        """Record the schema files that are new, once a plan could be made: nothing is recorded for wrong settings.
-
-        They may have defaults and members of masked columns: they are sealed then, or not recorded at all.
-        """
-        fresh, self._unrecorded = self._unrecorded, {}
-        key = self.masks.seal
-        if fresh and (not self.masks or key is not None):
-            kept = fresh if key is None else {file: seal(data, key) for file, data in fresh.items()}
-            self.ledger.record_schema_files(self.settings.name, kept)
-
     def _kept_schema_files(self) -> KnownFiles:
         """Return the schema files that were read before; those sealed by another key are read from the feed again."""
         schema_files: dict[tuple[str, int, str], bytes] = {}
@@ -386,18 +393,6 @@ class Planner:
         layouts, lake_columns = Layouts(settings.layouts), settings.columns.names
         return TableRules(
             ddl, recipes, settings.history_rules, points, self.request.fuse, layouts, lake_columns, settings.quarantine
-        )
-
-    def _facts(self, listing: Listing) -> FeedFacts:
-        unread = unread_files(self.source, listing, self.ledger.unread(self.settings.name))
-        return FeedFacts(
-            self.settings.source_options.wire.has_positions,
-            self.stats,
-            [*broken_files(self.source, listing), *unread],
-            tuple(listing.late.values()),
-            silent_dumps(listing),
-            self._start,
-            self.settings.source_options.has_inserts,
         )
 
     @property

@@ -150,7 +150,10 @@ def settle(
     known = {settled.directory: settled for settled in listing.settled}
     day = _day_before(listing.checkpoint)
     awaited = {path.rpartition("/")[0] for path in (*vanished, *listing.late)}
-    for directory, files in _by_directory(listing.data_files).items():
+    files_by_directory: dict[str, list[DataFile]] = {}
+    for file in listing.data_files:
+        files_by_directory.setdefault(file.directory, []).append(file)
+    for directory, files in files_by_directory.items():
         directory_claims = _of(claims, planned.history, files[0].root, files[0].version)
         if not directory_claims or directory in awaited:
             continue
@@ -346,13 +349,6 @@ def _of(claims: Mapping[TableId, Sequence[_Claim]], history: History, root: str,
     """Return the rows of a directory that are still needed, None if nothing says whose they are."""
     tables = history.decoding.get((root, version))
     return None if tables is None else [claim for name, _ in tables for claim in claims.get(name.folded, ())]
-
-
-def _by_directory(files: Iterable[DataFile]) -> dict[str, list[DataFile]]:
-    files_by_directory: dict[str, list[DataFile]] = {}
-    for file in files:
-        files_by_directory.setdefault(file.directory, []).append(file)
-    return files_by_directory
 
 
 def _day_before(checkpoint: Tso) -> str:
