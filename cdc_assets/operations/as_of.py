@@ -10,7 +10,7 @@ table lacks nothing there, either (`TableCondition`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -120,7 +120,13 @@ def as_of(
         at = parse_moment(moment, {cut.name: cut.at for cut in cuts})
         known = state.tables()
         if not known:
-            raise _empty(changefeed, feeds)
+            others = ", ".join(sorted(set(feeds) - {changefeed}))
+            ways = (
+                f"it has tables of {others}. Give --name"
+                if others
+                else "it has none of any other. Apply the changefeed first"
+            )
+            raise BadSettings(f'the lake has no table of a changefeed called "{changefeed}"; {ways}.')
         then = {entry.life: entry.name for entry in journal if entry.tso <= at}  # oldest first
         shown = {life: then.get(str(life), str(table.name or life.born_as)) for life, table in known.items()}
         names = {life: shown[life] for life, table in known.items() if _is_there(table, at)}
@@ -147,14 +153,6 @@ def as_of(
             "(scd2) keep every one."
         )
     return PastState(changefeed, at, tso_time(at), tuple(states_then), connections(lake))
-
-
-def _empty(changefeed: str, feeds: Iterable[str]) -> BadSettings:
-    others = ", ".join(sorted(set(feeds) - {changefeed}))
-    ways = (
-        f"it has tables of {others}. Give --name" if others else "it has none of any other. Apply the changefeed first"
-    )
-    return BadSettings(f'the lake has no table of a changefeed called "{changefeed}"; {ways}.')
 
 
 def _is_there(table: LakeTable, at: Tso) -> bool:

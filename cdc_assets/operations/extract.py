@@ -16,7 +16,7 @@ Nothing of the lake is changed, and no Spark is needed. What is not covered is r
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, groupby
@@ -392,21 +392,31 @@ class _FeedChanges:
             self._plans[life.source] = plan_replay(pipeline, request)
         steps = self._plans[life.source].of(life)
         steps = tuple(step for step in steps if not isinstance(step, HoldTable) or step.at <= until)
-        gone = self._gone(history, steps)
-        _refuse_missing(self._listing, history, steps, gone, since, until)
-        return steps
-
-    def _gone(self, history: TableHistory, steps: Sequence[Step]) -> Tso:
-        """Return the newest position of a file of the table that was read once and is in none of the windows now."""
+        # The newest position of a file of the table that was read once and is in none of the windows now.
         there = {file.path for step in steps if isinstance(step, ApplyRows) for file in step.files}
         listed, own = {file.path for file in self._listing.data_files}, str(history.life.source)
         entries = self._pipeline.ledger.files(self._pipeline.settings.name)
-        gone = (
+        vanished = (
             file_entry for file_entry in entries if file_entry.path not in (there if file_entry.life == own else listed)
         )
         feed = self._plans[history.life.source].history
-        gone_entries = entries_of(self._pipeline.source, feed, history.life.source, gone)
-        return max((entry.max_commit_ts or 0 for entry in gone_entries), default=0)
+        gone_entries = entries_of(self._pipeline.source, feed, history.life.source, vanished)
+        gone = max((entry.max_commit_ts or 0 for entry in gone_entries), default=0)
+        name = history.last_name or history.life.born_as
+        for step in steps:
+            if isinstance(step, HoldTable):
+                raise ExtractRefused(f"{name} is held at {step.at}, within the range: {step.reason}")
+        gap = history.gap_at(until, until)
+        begins = history.life.version if gap is not None and history.base is None else 0
+        expired = max((self._listing.gone.get(table, 0) for table, _, _ in history.names), default=0)
+        covered = max(begins - 1 if begins else 0, expired, gone)
+        if since < covered:
+            why = "expired" if expired == covered else "left the feed" if gone == covered else "are not in the feed"
+            raise ExtractRefused(
+                f"{name}: changes through {covered} ({tso_time(covered)}) {why}. Covered is what comes after: give a "
+                f"range that begins there, or later."
+            )
+        return steps
 
     # --- rows that no record tells ---
 
@@ -424,7 +434,9 @@ class _FeedChanges:
                 table_rows = self._rows_before(step.life, step.at)
                 yield _by_ddl(table_rows.rows.filter(self._deleted(step, table_rows)), "DELETE", step.at)
             case _:
-                yield from _emptied(step, schema)
+                deletes = _deletes(step)
+                if deletes or isinstance(step, DropTable):
+                    yield all_leave(schema, step.at, [name for delete in deletes for name in delete.partitions])
 
     def _rows_before(self, life: Life, at: Tso) -> _TableRows:
         """Return the rows of a table right before a DDL; raises ExtractRefused where the feed lacks some."""
@@ -455,20 +467,18 @@ class _FeedChanges:
                     state = self._after_ddl(step, state)
             if schema is not None and state is not None:
                 net = NetChanges(history.life.born_as, schema, self._patch)
-                state = self._after_windows(alike, net, state, until)
+                fold, through = Fold(partial(_living, net), state.rows), state.at
+                for window in alike:
+                    assert isinstance(window, ApplyRows)
+                    for changes in self._replay.changes(
+                        window, max(through, window.lo) if window.lo >= 0 else -1, until
+                    ):
+                        fold.add(changes.select(state.rows.column_names).cast(state.rows.schema))
+                    through = min(window.at, until)
+                state = _TableRows(through, net.schema, fold.result())
         assert state is not None, f"{life} has a DDL at {at} before it begins"
         self._rows.setdefault(life.source, []).append(replace(state, at=until))
         return self._rows[life.source][-1]
-
-    def _after_windows(self, windows: Iterable[Step], net: NetChanges, state: _TableRows, until: Tso) -> _TableRows:
-        """Return the rows after windows of one schema."""
-        fold, at = Fold(partial(_living, net), state.rows), state.at
-        for step in windows:
-            assert isinstance(step, ApplyRows)
-            for changes in self._replay.changes(step, max(at, step.lo) if step.lo >= 0 else -1, until):
-                fold.add(changes.select(state.rows.column_names).cast(state.rows.schema))
-            at = min(step.at, until)
-        return _TableRows(at, net.schema, fold.result())
 
     def _after_ddl(self, step: Step, state: _TableRows) -> _TableRows:
         rows, schema = state.rows, state.schema
@@ -519,26 +529,6 @@ class _FeedChanges:
 # --- the plan, and what is missing ------------------------------------------------------------------------------------
 
 
-def _refuse_missing(
-    listing: Listing, history: TableHistory, steps: Sequence[Step], lost: Tso, since: Tso, until: Tso
-) -> None:
-    """Raise ExtractRefused for a range of which changes are not in the feed, as those through `lost`, or not told."""
-    name = history.last_name or history.life.born_as
-    for step in steps:
-        if isinstance(step, HoldTable):
-            raise ExtractRefused(f"{name} is held at {step.at}, within the range: {step.reason}")
-    gap = history.gap_at(until, until)
-    begins = history.life.version if gap is not None and history.base is None else 0
-    expired = max((listing.gone.get(table, 0) for table, _, _ in history.names), default=0)
-    covered = max(begins - 1 if begins else 0, expired, lost)
-    if since < covered:
-        why = "expired" if expired == covered else "left the feed" if lost == covered else "are not in the feed"
-        raise ExtractRefused(
-            f"{name}: changes through {covered} ({tso_time(covered)}) {why}. Covered is what comes after: give a range "
-            f"that begins there, or later."
-        )
-
-
 # --- rows that go and come by a DDL -----------------------------------------------------------------------------------
 
 
@@ -586,11 +576,3 @@ def _by_ddl(rows: pa.Table, word: str, at: Tso) -> pa.Table:
         place, column = rows.schema.get_field_index(name), rows.schema.field(name)
         rows = rows.set_column(place, column, pa.repeat(pa.scalar(value), rows.num_rows).cast(column.type))
     return rows
-
-
-def _emptied(step: Step, schema: TableSchema) -> Iterator[pa.Table]:
-    """Yield the change that rows went by a DDL, in a row of its own."""
-    deletes = _deletes(step)
-    if not deletes and not isinstance(step, DropTable):
-        return
-    yield all_leave(schema, step.at, [name for delete in deletes for name in delete.partitions])

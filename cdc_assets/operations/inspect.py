@@ -95,46 +95,38 @@ def _kept_out(settings: ChangefeedSettings, lake: LakeSettings | None) -> tuple[
 def _looked_at(
     settings: ChangefeedSettings, lake: LakeSettings | None, kept_out: Sequence[ForgottenKeys] | None
 ) -> tuple[tuple[TableText, ...], Listing, tuple[Finding, ...], Landed | None]:
-    from cdc_assets.landing.opening import open_feed
-
-    with open_feed(settings, lake) as feed:
-        description = _described(settings, feed.source, kept_out)
-        return *description, None if feed.landing is None else feed.landing.landed()
-
-
-def _described(
-    settings: ChangefeedSettings, source: Source, kept_out: Sequence[ForgottenKeys] | None
-) -> tuple[tuple[TableText, ...], Listing, tuple[Finding, ...]]:
     from cdc_assets.features.dumps.pipeline import earliest_row, is_doubted
     from cdc_assets.features.dumps.planning import earliest
+    from cdc_assets.landing.opening import open_feed
     from cdc_assets.preflight.conformance import conformance, take_sample
 
-    listing = source.listing()
-    begun = earliest(listing, {}, settings.initial.start_ts)
-    history = _history(settings, listing, begun)
-    if is_doubted(history):
-        row = earliest_row(source, settings.source_options.wire, listing, history)
-        history = _history(settings, listing, min(begun, row or begun))
-    files: dict[TableId, list[DataFile]] = {}
-    for file in listing.data_files:
-        for table, _ in history.decoding.get((file.root, file.version), ()):
-            files.setdefault(table, []).append(file)
-    sample = take_sample(source, files.values())
-    findings = conformance(
-        listing,
-        history,
-        settings.source_options,
-        settings.rules,
-        sample,
-        accept_unordered=settings.accept_unordered,
-        collations_known=settings.new_collations is not None,
-        kept_out=kept_out,
-    )
-    tables = describe_tables(listing, history)
-    if settings.masks:
-        counts = _masked_values(source, listing, history, sample)
-        tables = [_with_counts(table, counts.get(table.table, {})) for table in tables]
-    return tuple(tables), listing, findings
+    with open_feed(settings, lake) as feed:
+        listing = feed.source.listing()
+        begun = earliest(listing, {}, settings.initial.start_ts)
+        history = _history(settings, listing, begun)
+        if is_doubted(history):
+            row = earliest_row(feed.source, settings.source_options.wire, listing, history)
+            history = _history(settings, listing, min(begun, row or begun))
+        files: dict[TableId, list[DataFile]] = {}
+        for file in listing.data_files:
+            for table, _ in history.decoding.get((file.root, file.version), ()):
+                files.setdefault(table, []).append(file)
+        sample = take_sample(feed.source, files.values())
+        findings = conformance(
+            listing,
+            history,
+            settings.source_options,
+            settings.rules,
+            sample,
+            accept_unordered=settings.accept_unordered,
+            collations_known=settings.new_collations is not None,
+            kept_out=kept_out,
+        )
+        tables = describe_tables(listing, history)
+        if settings.masks:
+            counts = _masked_values(feed.source, listing, history, sample)
+            tables = [_with_counts(text, counts.get(text.table, {})) for text in tables]
+        return tuple(tables), listing, findings, None if feed.landing is None else feed.landing.landed()
 
 
 def _masked_values(

@@ -188,12 +188,6 @@ def landing_status(
         landed = sorted(name for *namespace, name in names(catalog.open()) if namespace == [own])
     if not landed:  # to read a landing costs half a second of imports
         return []
-    return _described(lake, landed, tables, feeds or {})
-
-
-def _described(
-    lake: LakeSettings, landed: list[str], tables: Sequence[TableStatus], feeds: Mapping[str, ChangefeedSettings]
-) -> list[LandingText]:
     from cdc_assets.landing.iceberg import LandingTable
     from cdc_assets.landing.landing import landed_in
     from cdc_assets.landing.retention import Retention, bytes_kept
@@ -204,7 +198,7 @@ def _described(
         for name in landed:
             with closing(LandingTable(lake, name)) as landing:
                 known = landed_in(landing)
-            settings = feeds.get(name)
+            settings = (feeds or {}).get(name)
             chosen = None if settings is None else Retention.of(settings.landing.keep, settings.landing.days)
             needs = recorded_needs([table for table in tables if table.changefeed == name], known)
             kept = bytes_kept(known, needs, chosen, int(time.time() * 1000))

@@ -48,28 +48,23 @@ def table_called(text: str, tables: Mapping[Life, TableHistory], planned: Plan) 
     ]
     matches = matches or [table for table in every if is_called(text, (table.last_name,))]
     if not matches:
-        raise _none_of_these(text, every, planned)
+        for life, table in planned.history.lives.items():
+            if life.kind and is_called(text, (table.name, life)):
+                of = planned.sources.get(life.source)
+                source = life.born_as if of is None else of.last_name or life.born_as
+                raise BadSettings(f"{text} is a history table; expected the table whose changes it has. Give {source}.")
+        for life, table in planned.sources.items():
+            if life not in planned.history.lives and is_called(text, (table.name, life)):
+                if life in planned.idle:
+                    raise BadSettings(f"{text} is frozen: {NOT_ASKED_FOR}")
+                beside = any(other.source == life for other in planned.history.lives)
+                only = "has no mirror, only history tables" if beside else "is left out by the setting tables"
+                raise BadSettings(
+                    f"{text} {only}: the lake does not have its rows as the source has them. "
+                    + ("Set mirror: true for it in the setting history." if beside else "Include it there.")
+                )
+        raise no_such_table(text, (table.name for table in every))
     if len(matches) > 1:
         lives = ", ".join(str(table.life) for table in matches)
         raise BadSettings(f"{text} was the name of several tables: {lives}. Give one of these.")
     return matches[0]
-
-
-def _none_of_these(text: str, tables: Iterable[TableHistory], planned: Plan) -> BadSettings:
-    """Return the error for a text that means none of these tables, which may be one that is not among them."""
-    for life, table in planned.history.lives.items():
-        if life.kind and is_called(text, (table.name, life)):
-            of = planned.sources.get(life.source)
-            source = life.born_as if of is None else of.last_name or life.born_as
-            return BadSettings(f"{text} is a history table; expected the table whose changes it has. Give {source}.")
-    for life, table in planned.sources.items():
-        if life not in planned.history.lives and is_called(text, (table.name, life)):
-            if life in planned.idle:
-                return BadSettings(f"{text} is frozen: {NOT_ASKED_FOR}")
-            beside = any(other.source == life for other in planned.history.lives)
-            only = "has no mirror, only history tables" if beside else "is left out by the setting tables"
-            return BadSettings(
-                f"{text} {only}: the lake does not have its rows as the source has them. "
-                + ("Set mirror: true for it in the setting history." if beside else "Include it there.")
-            )
-    return no_such_table(text, (table.name for table in tables))

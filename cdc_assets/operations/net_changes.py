@@ -117,21 +117,18 @@ class NetChanges:
         except TableHeld as error:
             raise ExtractRefused(f"{error} Leave out --net.") from error
         kept = last.sort_by([(POSITION, "ascending")])
-        return (_with_absent(kept) if has_patches else kept).select(rows.column_names)
-
-
-def _with_absent(kept: pa.Table) -> pa.Table:
-    """Return changes with what they leave out in ABSENT; those that leave have what they had."""
-    leaves = pc.less(kept.column(OP), 0)
-    absent = pc.if_else(leaves, kept.column(ABSENT), kept.column(UNCHANGED))
-    moved = pc.and_(pc.is_valid(kept.column(MOVED)), pc.is_valid(absent))
-    was_insert = pc.equal(kept.column(CHANGE_TYPE), _NEW_KEY)
-    plain = pc.if_else(pc.and_(was_insert, pc.is_valid(absent)), "UPDATE_AFTER", kept.column(CHANGE_TYPE))
-    words = pc.if_else(pc.fill_null(moved, False), _NEW_KEY, plain)
-    for name, values in ((ABSENT, absent), (CHANGE_TYPE, words)):
-        place = kept.schema.get_field_index(name)
-        kept = kept.set_column(place, kept.schema.field(place), values)
-    return kept
+        if not has_patches:
+            return kept.select(rows.column_names)
+        # What changes leave out is in ABSENT; those that leave have what they had.
+        absent = pc.if_else(pc.less(kept.column(OP), 0), kept.column(ABSENT), kept.column(UNCHANGED))
+        moved = pc.and_(pc.is_valid(kept.column(MOVED)), pc.is_valid(absent))
+        was_insert = pc.equal(kept.column(CHANGE_TYPE), _NEW_KEY)
+        plain = pc.if_else(pc.and_(was_insert, pc.is_valid(absent)), "UPDATE_AFTER", kept.column(CHANGE_TYPE))
+        words = pc.if_else(pc.fill_null(moved, False), _NEW_KEY, plain)
+        for name, values in ((ABSENT, absent), (CHANGE_TYPE, words)):
+            place = kept.schema.get_field_index(name)
+            kept = kept.set_column(place, kept.schema.field(place), values)
+        return kept.select(rows.column_names)
 
 
 def counted_rows(changes: pa.Table, schema: TableSchema) -> pa.Table:

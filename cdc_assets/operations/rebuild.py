@@ -42,7 +42,6 @@ from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.operations.requests import OperationRun, RebuildRequest
 from cdc_assets.operations.tickets import Tickets, is_open, kept_alive
 from cdc_assets.pipeline.missing_files import expired_files, missing_files
-from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline, PipelineLake, gone_file, log_steps
 from cdc_assets.pipeline.replay import ReplayRequest, plan_replay
 from cdc_assets.planning.plan import Plan
@@ -132,17 +131,6 @@ def _named(planned: Plan, applied: Mapping[Life, AppliedState], tables: Sequence
             raise no_such_table(table, (history.name for history in lives.values()))
         chosen_lives += named
     return list(dict.fromkeys(chosen_lives))
-
-
-def _with_repaired(lives: Sequence[Life], planned: Plan, applied: Mapping[Life, AppliedState]) -> list[Life]:
-    """Return tables with all others of their source, where one of these had a repair.
-
-    The feed does not have what a repair brought: a table that alone is built from it would not be what the others are.
-    """
-    repaired = {life.source for life, state in applied.items() if state.repaired >= 0}
-    beside = [life for life in planned.history.lives if life in applied and life.source in repaired]
-    sources = {life.source for life in lives}
-    return list(dict.fromkeys((*lives, *(life for life in beside if life.source in sources))))
 
 
 def _missing_before(planned: Plan, life: Life, applied: Mapping[Life, AppliedState]) -> Life | None:
@@ -283,32 +271,32 @@ def rebuild(
     losses = {life: loss for life in chosen.targets if (loss := _loss(pipeline, chosen, life))}
     if losses:
         consent("\n".join(f"{life}: {loss}" for life, loss in losses.items()))
-    work, planned = _begun(pipeline, rebuilder, chosen, run), chosen.planned
+    ticket = _ticket(pipeline, rebuilder, chosen.targets, chosen.bases, run)
+    rebuilder.end_stale()
+    family, needed = families(chosen.planned.history), frozenset(chosen.needed)
+    around = frozenset(relative for life in needed for relative in family[life] if not relative.kind)
+    states = {life: chosen.applied[life] for life in chosen.targets if life in chosen.applied}
+    forgotten = {life: state.forgotten for life, state in states.items() if state.forgotten >= 0}
+    work = _Rebuild(pipeline, rebuilder, ticket, run, chosen.targets, needed, around, chosen.bases, forgotten)
     say(f"rebuilding {counted(len(work.targets), 'table')} aside, as {work.ticket.token}")
     for life, loss in losses.items():
         say(f"{life}: {loss}")
     with _ended(rebuilder, work.ticket), kept_alive(rebuilder, work.ticket):
-        _refuse_beside(rebuilder)
+        # A run that forgets rows writes its own ticket before it looks for this one, which is written by now: of two
+        # that begin at once, one sees the other.
+        for ticket in rebuilder.removals():
+            if ticket.runs():
+                raise RebuildRefused(
+                    f"a run that began at {ticket.since} forgets rows of {ticket.table or 'a table'}, and a rebuild "
+                    "beside it would bring them back. Nothing was changed. Try again when that run has ended; if it "
+                    "was killed, run it again."
+                )
         _run(work, say)
         _release_late(pipeline, chosen)
         pipeline.lake.apply_renames()
-    mark(pipeline.lake, planned, pipeline.lake.applied())
+    mark(pipeline.lake, chosen.planned, pipeline.lake.applied())
     pipeline.record_status(run)
     return tuple(work.done)
-
-
-def _refuse_beside(rebuilder: Rebuilder[Any]) -> None:
-    """Refuse to build tables with rows that are being taken out of them; the ticket of this rebuild is written by now.
-
-    Who forgets rows looks for that ticket after writing an own one.
-    """
-    for ticket in rebuilder.removals():
-        if ticket.runs():
-            raise RebuildRefused(
-                f"a run that began at {ticket.since} forgets rows of {ticket.table or 'a table'}, and a rebuild beside "
-                "it would bring them back. Nothing was changed. Try again when that run has ended; if it was killed, "
-                "run it again."
-            )
 
 
 def _release_late(pipeline: Pipeline, chosen: _Choice) -> None:
@@ -394,7 +382,13 @@ def _choose(pipeline: Pipeline, tables: Sequence[str]) -> _Choice:
     bases = _bases(present, applied, tables)
     request = ReplayRequest(listing, bases, fuse=True, hold_expired=True, renames=_renames(applied))
     planned = plan_replay(pipeline, request)
-    requested_lives = _with_repaired(_named(planned, applied, tables), planned, applied)
+    requested_lives = _named(planned, applied, tables)
+    # The feed does not have what a repair brought: where one of the tables of a source had a repair, a table that alone
+    # is built from the feed would not be what the others are.
+    repaired = {life.source for life, state in applied.items() if state.repaired >= 0}
+    repaired &= {life.source for life in requested_lives}
+    others = (life for life in planned.history.lives if life in applied and life.source in repaired)
+    requested_lives = list(dict.fromkeys((*requested_lives, *others)))
     late = [held for _, held in _held_by_late_rows(planned, applied, landed)]
     together = {life for held in late if held.intersection(requested_lives) for life in held}
     requested_lives += sorted(together.difference(requested_lives))
@@ -412,7 +406,17 @@ def _choose(pipeline: Pipeline, tables: Sequence[str]) -> _Choice:
         life for life in needed if life in requested_lives or (lives[life].name is not None and life not in beside)
     )
     targets = tuple(life for life in named if life not in early)
-    _refuse(pipeline, listing, planned, needed, applied)
+    feed, ledger = pipeline.settings.name, pipeline.ledger
+    schema_files = sorted({path for path, _, _ in ledger.schema_files(feed)})
+    seen = EarlierRuns(ledger.files(feed), schema_files, applied)
+    days = pipeline.settings.source_options.retention_days
+    sentences = refusals(pipeline.source, listing, planned, needed, seen, days)
+    if sentences:
+        reasons = "\n".join(f"- {sentence}" for sentence in dict.fromkeys(sentences))
+        names = tuple(map(str, needed))
+        raise RebuildRefused(
+            f"{first_of(names, 'table', 5)} cannot be rebuilt; nothing was changed:\n{reasons}", tables=names
+        )
     return _Choice(planned, applied, bases, targets, needed, landed)
 
 
@@ -439,18 +443,6 @@ def _loss(pipeline: Pipeline, chosen: _Choice, life: Life) -> str:
             f"{counted(len(repairs), 'repair')} of it would be lost: {', '.join(repairs)}. Repair it again afterwards."
         )
     return " ".join(losses)
-
-
-def _begun(pipeline: Pipeline, rebuilder: Rebuilder[AsideT], chosen: _Choice, run: str) -> _Rebuild[AsideT]:
-    """Write the ticket of a rebuild and return the rebuild."""
-    planned, applied, bases, targets = chosen.planned, chosen.applied, chosen.bases, chosen.targets
-    needed = chosen.needed
-    ticket = _ticket(pipeline, rebuilder, targets, bases, run)
-    rebuilder.end_stale()
-    family = families(planned.history)
-    around = frozenset(relative for life in needed for relative in family[life] if not relative.kind)
-    forgotten = {life: applied[life].forgotten for life in targets if life in applied and applied[life].forgotten >= 0}
-    return _Rebuild(pipeline, rebuilder, ticket, run, targets, frozenset(needed), around, bases, forgotten)
 
 
 @contextmanager
@@ -495,22 +487,6 @@ def _bases(present: Plan, applied: Mapping[Life, AppliedState], tables: Sequence
         if named and _lacks_rows(present, life, applied) and (own is None or own.at < base.at):
             bases[life] = base
     return bases
-
-
-def _refuse(
-    pipeline: Pipeline, listing: Listing, planned: Plan, lives: Sequence[Life], applied: Mapping[Life, AppliedState]
-) -> None:
-    name, ledger = pipeline.settings.name, pipeline.ledger
-    schema_files = sorted({path for path, _, _ in ledger.schema_files(name)})
-    seen = EarlierRuns(ledger.files(name), schema_files, applied)
-    days = pipeline.settings.source_options.retention_days
-    sentences = refusals(pipeline.source, listing, planned, lives, seen, days)
-    if sentences:
-        reasons = "\n".join(f"- {sentence}" for sentence in dict.fromkeys(sentences))
-        names = tuple(map(str, lives))
-        raise RebuildRefused(
-            f"{first_of(names, 'table', 5)} cannot be rebuilt; nothing was changed:\n{reasons}", tables=names
-        )
 
 
 def _ticket(
@@ -576,7 +552,20 @@ def _run(work: _Rebuild[AsideT], say: Callable[[str], object]) -> None:
     try:
         for attempt in range(_SWAPS):
             outcome = aside.apply(work.run, work.select)
-            _refuse_stopped(work, outcome)
+            stopped = [table for table in outcome.tables if table.life in work.needed and table.state.stopped]
+            for table in stopped:
+                path = gone_file(table.error)
+                if path and path not in work.live.ledger.file_stats(work.live.settings.name):
+                    work.live.ledger.record_unread(work.live.settings.name, table.life, path, work.run)
+            for table in stopped:
+                if table.state is State.FAILED and table.error is not None:
+                    raise table.error
+            if stopped:
+                reasons = "\n".join(f"- {table.life}: {table.reason}" for table in stopped)
+                raise RebuildRefused(
+                    "the aside tables could not be applied to the checkpoint; the live tables are as they "
+                    f"were:\n{reasons}"
+                )
             moved = _swap_all(work, lake, notes, say, outcome.checkpoint)
             if moved is None:
                 for life in sorted(work.needed.difference(work.targets)):
@@ -592,23 +581,6 @@ def _run(work: _Rebuild[AsideT], say: Callable[[str], object]) -> None:
             work.rebuilder.hold_back(work.ticket.token, ())
         notes.close()
         lake.close()
-
-
-def _refuse_stopped(work: _Rebuild[AsideT], outcome: Outcome) -> None:
-    """Stop if an aside table was not applied to the checkpoint; a file that vanished is recorded."""
-    stopped = [table for table in outcome.tables if table.life in work.needed and table.state.stopped]
-    for table in stopped:
-        path = gone_file(table.error)
-        if path and path not in work.live.ledger.file_stats(work.live.settings.name):
-            work.live.ledger.record_unread(work.live.settings.name, table.life, path, work.run)
-    for table in stopped:
-        if table.state is State.FAILED and table.error is not None:
-            raise table.error
-    if stopped:
-        reasons = "\n".join(f"- {table.life}: {table.reason}" for table in stopped)
-        raise RebuildRefused(
-            f"the aside tables could not be applied to the checkpoint; the live tables are as they were:\n{reasons}"
-        )
 
 
 def _swap_all(

@@ -57,7 +57,17 @@ def propose_release(pipeline: Pipeline, table: str, version: Tso, way: str, text
     releases = releases_of(decided)
     known = {key for key in releases if key[1] == version and _was_called(table, key[0], planned)}
     _, before = pipeline.planner.plan(listing, decided.changed((releases[key] for key in known), withdrawn=True))
-    life = _held_life(pipeline, before, table, version)
+    lives = [life for life in before.history.lives if _was_called(table, life, before)]
+    if not lives:
+        raise no_such_table(table, (history.name for history in before.history.lives.values()))
+    held = list(dict.fromkeys(life.source for life in lives if _is_held(pipeline, before, life, version)))
+    if len(held) != 1:
+        raise BadSettings(
+            _why_not(pipeline, before, table, version, lives)
+            if not held
+            else _not_one(table, version, "held DDL", held)
+        )
+    life = held[0]
     proposal = propose(pipeline, listing, [Release(life, version, way, text.strip(), who, iso_now())])
     steps = [step for step in proposal.plan.steps if step.life.source == life and step.at == version]
     still = [step for step in steps if isinstance(step, HoldTable) and step.releasable]
@@ -86,15 +96,11 @@ def decide(
         proposal = _propose_undo(pipeline, table, version)
     else:
         proposal = propose_release(pipeline, table, version, ways[0], text or "", who)
-    return _decided(proposal.plan, table, version), proposal
-
-
-def _decided(planned: Plan, table: str, version: Tso) -> Life:
-    """The table concerned: another than the held one if the DDL says that rows came from another table."""
-    every = planned.history.lives
+    # The table concerned is another than the held one if the DDL says that rows came from another table.
+    every = proposal.plan.history.lives
     lives = [life for life, held in every.items() if any(event.at == version for event in held.events)]
-    named = [life for life in lives if _was_called(table, life, planned)] or lives
-    return next(iter((*named, *(life for life in every if _is_meant(table, life, planned)))))
+    named = [life for life in lives if _was_called(table, life, proposal.plan)] or lives
+    return next(iter((*named, *(life for life in every if _is_meant(table, life, proposal.plan))))), proposal
 
 
 RECORD = ("table", "version", "way", "text", "who", "when")
@@ -130,7 +136,12 @@ def _propose_undo(pipeline: Pipeline, table: str, version: Tso) -> Proposal:
         return propose(pipeline, listing, matching_changes[:1], withdrawn=True)
     if len(known) != 1:
         raise BadSettings(_not_one(table, version, "release", [decision.life for decision in known]))
-    if _used(pipeline, planned, known[0]):
+    release = known[0]
+    applied = pipeline.lake.applied()
+    affected = {
+        life for life, table in planned.history.lives.items() for event in table.events if event.release == release
+    }
+    if any(life in applied and applied[life].ddl >= release.version for life in (*affected, release.life)):
         raise BadSettings(
             f"the release of {known[0].life} at version {version} ({known[0].way}) was used: the lake table is past "
             "that DDL, and its history is read with the release. It cannot be undone."
@@ -195,32 +206,10 @@ def _pattern(table: str, planned: Plan) -> str:
     return glob.escape(str(meant[0].source)) if len(meant) == 1 and not glob.has_magic(table) else table
 
 
-def _used(pipeline: Pipeline, planned: Plan, release: Release) -> bool:
-    applied = pipeline.lake.applied()
-    decided = {
-        life for life, table in planned.history.lives.items() for event in table.events if event.release == release
-    }
-    return any(life in applied and applied[life].ddl >= release.version for life in (*decided, release.life))
-
-
 def _was_called(table: str, life: Life, planned: Plan) -> bool:
     history = planned.history.lives.get(life)
     names = () if history is None else tuple(name for name, _, _ in history.names)
     return is_called(table, (life, life.born_as, *names))
-
-
-def _held_life(pipeline: Pipeline, planned: Plan, table: str, version: Tso) -> Life:
-    lives = [life for life in planned.history.lives if _was_called(table, life, planned)]
-    if not lives:
-        raise no_such_table(table, (history.name for history in planned.history.lives.values()))
-    held = list(dict.fromkeys(life.source for life in lives if _is_held(pipeline, planned, life, version)))
-    if len(held) != 1:
-        raise BadSettings(
-            _why_not(pipeline, planned, table, version, lives)
-            if not held
-            else _not_one(table, version, "held DDL", held)
-        )
-    return held[0]
 
 
 def _is_held(pipeline: Pipeline, planned: Plan, life: Life, version: Tso) -> bool:
