@@ -130,7 +130,11 @@ def reduced_with_marks(
         left = changes.take(deletes.get_column(_ROW).to_arrow())
         return pa.concat_tables([reduced, left], promote_options="default"), report
     reduced = _marked(reduced, changes, first, by, step) if len(first) else reduced
-    return _with_times(reduced, step), report
+    if DELETED_AT not in reduced.column_names:
+        reduced = reduced.append_column(DELETED_AT, pa.nulls(reduced.num_rows, MOMENTS))
+    leaves = pc.less(reduced.column(OP), pa.scalar(0, pa.int8()))
+    times = pc.if_else(leaves, _times(reduced, step), reduced.column(DELETED_AT))
+    return reduced.set_column(reduced.schema.get_field_index(DELETED_AT), pa.field(DELETED_AT, MOMENTS), times), report
 
 
 def _marked(
@@ -153,15 +157,6 @@ def _marked(
         own = pc.if_else(is_marked, taken, reduced.column(name))
         reduced = reduced.set_column(column, reduced.schema.field(column), own)
     return reduced
-
-
-def _with_times(reduced: pa.Table, step: ApplyRows) -> pa.Table:
-    """Give deletes their time."""
-    if DELETED_AT not in reduced.column_names:
-        reduced = reduced.append_column(DELETED_AT, pa.nulls(reduced.num_rows, MOMENTS))
-    leaves = pc.less(reduced.column(OP), pa.scalar(0, pa.int8()))
-    times = pc.if_else(leaves, _times(reduced, step), reduced.column(DELETED_AT))
-    return reduced.set_column(reduced.schema.get_field_index(DELETED_AT), pa.field(DELETED_AT, MOMENTS), times)
 
 
 def _times(changes: pa.Table, step: ApplyRows) -> pa.ChunkedArray:

@@ -67,7 +67,23 @@ class IcebergCuts:
         files = [] if look is None else [named[0] for named in look.files.values()]
         for file in files:
             if file not in _files:
-                _files[file] = _parse(self.table.read(file))
+                rows = self.table.read(file)
+                # A cut without any table has a row that names none.
+                records = rows.to_pylist()
+                first = records[0]
+                tables = tuple(
+                    CutTable(
+                        parse_identity(row["identity"]),
+                        TableId(row["schema"], row["table"]),
+                        row["snapshot_id"],
+                        row["applied_ts"],
+                        row["left_out"] or "",
+                        row["lacks"] or "",
+                    )
+                    for row in records
+                    if row["identity"] is not None
+                )
+                _files[file] = Cut(first[_PART], first["position"], iso_time(first["made_at"]), tables)
         return tuple(sorted((_files[file] for file in files), key=lambda cut: (cut.at, cut.name)))
 
     def tagged(self, name: str) -> dict[Life, tuple[int, Tso]]:
@@ -187,22 +203,3 @@ def _rows(cut: Cut) -> pa.Table:
         for table in cut.tables
     ]
     return pa.Table.from_pylist(rows or [shared], _COLUMNS)
-
-
-def _parse(rows: pa.Table) -> Cut:
-    """Return a cut from its rows; one without any table has a row that names none."""
-    records = rows.to_pylist()
-    first = records[0]
-    tables = tuple(
-        CutTable(
-            parse_identity(row["identity"]),
-            TableId(row["schema"], row["table"]),
-            row["snapshot_id"],
-            row["applied_ts"],
-            row["left_out"] or "",
-            row["lacks"] or "",
-        )
-        for row in records
-        if row["identity"] is not None
-    )
-    return Cut(first[_PART], first["position"], iso_time(first["made_at"]), tables)

@@ -116,7 +116,21 @@ def make_cut(
             "the rows of this changefeed carry no commit-ts, so its tables have no state at one position. Start the "
             f"changefeed again with {pipeline.settings.source_options.wire.commit_ts_option}, and rebuild them."
         )
-    _refuse_name(pipeline, name)
+    if name and (not _NAME.fullmatch(name) or name.startswith("cut-") or name == "main"):
+        raise BadSettings(
+            f'"{name}" is no name of a cut; expected up to 64 letters, digits, "_", "." and "-", a letter first. Not '
+            '"main", and nothing that begins with "cut-": so are those called that nobody named.'
+        )
+    requests = cut_requests(pipeline.lake.decisions())
+    known = [*(cut.name for cut in cuts_of(pipeline.lake).cuts()), *(request.name for request in requests)]
+    if name in known:
+        raise BadSettings(
+            f"there is a cut {name} already; known are {', '.join(known)}. Choose another name, or remove that one "
+            f"first: cdc-assets cut --remove {name}."
+        )
+    tagged = [life for life, state in pipeline.lake.applied().items() if name in state.tags]
+    if name and tagged:
+        raise BadSettings(f"{min(tagged)} has a tag {name} that is no cut's. Choose another name.")
     pipeline.land()
     for _ in range(_ATTEMPTS):
         planned = pipeline.planner.plan()[1]
@@ -167,25 +181,6 @@ def _refused(request: CutRequest, reason: str) -> str:
         f"no cut of {tso_time(request.at)} can be made: {reason}. Nothing is left of it. See the ways out in "
         "`cdc-assets status`, or let those tables be absent: without --require-all."
     )
-
-
-def _refuse_name(pipeline: Pipeline, name: str) -> None:
-    """Raise BadSettings for a name that is none, or that a cut or a tag of a table has."""
-    if name and (not _NAME.fullmatch(name) or name.startswith("cut-") or name == "main"):
-        raise BadSettings(
-            f'"{name}" is no name of a cut; expected up to 64 letters, digits, "_", "." and "-", a letter first. Not '
-            '"main", and nothing that begins with "cut-": so are those called that nobody named.'
-        )
-    requests = cut_requests(pipeline.lake.decisions())
-    known = [*(cut.name for cut in cuts_of(pipeline.lake).cuts()), *(request.name for request in requests)]
-    if name in known:
-        raise BadSettings(
-            f"there is a cut {name} already; known are {', '.join(known)}. Choose another name, or remove that one "
-            f"first: cdc-assets cut --remove {name}."
-        )
-    tagged = [life for life, state in pipeline.lake.applied().items() if name in state.tags]
-    if name and tagged:
-        raise BadSettings(f"{min(tagged)} has a tag {name} that is no cut's. Choose another name.")
 
 
 def remove_cut(pipeline: Pipeline, name: str) -> CutRequest:

@@ -106,33 +106,26 @@ def _finish(
     for request in cut_requests(lake.decisions()):
         if request.withdrawn:
             cuts_of(lake).remove_cut(request)
-        elif request.at <= planned.checkpoint:
-            cut_outcomes.append(_finished(lake, request, planned, applied, outcomes))
+            continue
+        if request.at > planned.checkpoint:
+            continue
+        stopped = {
+            table.life: table.reason
+            for table in outcomes
+            if table.state is State.HELD and table.stopped_at is not None and table.stopped_at <= request.at
+        }
+        tagged, members = cuts_of(lake).tagged(request.name), cut_members(planned.history, request.at)
+        now = replace(planned, applied=applied)
+        lacks = {life: deficits_at(lake, now, life, request.at, stopped) for life in members}
+        blocked = blocks(request, now, applied, lacks, tagged)
+        if blocked:
+            outcome = CutOutcome(request, None, blocked)
+            if outcome.is_withdrawn:
+                cuts_of(lake).remove_cut(request)
+        else:
+            outcome = CutOutcome(request, cuts_of(lake).make_cut(request, cut_tables(request, now, tagged, lacks)))
+        cut_outcomes.append(outcome)
     return tuple(cut_outcomes)
-
-
-def _finished(
-    lake: PipelineLake,
-    request: CutRequest,
-    planned: Plan,
-    applied: Mapping[Life, AppliedState],
-    tables: Sequence[TableOutcome],
-) -> CutOutcome:
-    stopped = {
-        table.life: table.reason
-        for table in tables
-        if table.state is State.HELD and table.stopped_at is not None and table.stopped_at <= request.at
-    }
-    tagged, members = cuts_of(lake).tagged(request.name), cut_members(planned.history, request.at)
-    planned = replace(planned, applied=applied)
-    lacks = {life: deficits_at(lake, planned, life, request.at, stopped) for life in members}
-    blocked = blocks(request, planned, applied, lacks, tagged)
-    if not blocked:
-        return CutOutcome(request, cuts_of(lake).make_cut(request, cut_tables(request, planned, tagged, lacks)))
-    outcome = CutOutcome(request, None, blocked)
-    if outcome.is_withdrawn:
-        cuts_of(lake).remove_cut(request)
-    return outcome
 
 
 RUN = RunFeature(waypoints=_waypoints, begin=_begin, finish=_finish)

@@ -20,7 +20,6 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import Report
 from cdc_assets.model.splits import Import, Listing
 from cdc_assets.model.steps import ApplyRows, CreateTable, Step
-from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import tso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.planning.partitions import PartitionKey, format_partition_key
@@ -138,22 +137,18 @@ def _standing(source: ConfiguredFeed, plan: Plan, dump_import: Import) -> str:
         if table.base == dump_import.base:
             return "It is imported." if _is_in(plan, life) else "It is imported before all changes of the changefeed."
         if plan.history.offered.get(life) == dump_import.base:
-            return _offer(source, life, table)
+            if table.gap is None:
+                return f"{life} is in the lake without it, and lacks no rows."
+            return (
+                f"{life} is in the lake without its rows. To bring them, launch {source.group}_rebuild with "
+                f'tables: ["{life}"], or with incomplete: true for every table like it.'
+            )
     return "It is not used: a newer dump has the table, or another table has its name by now."
 
 
 def _is_in(plan: Plan, life: Life) -> bool:
     state = plan.applied.get(life)
     return state is not None and state.base is not None
-
-
-def _offer(source: ConfiguredFeed, life: Life, table: TableHistory) -> str:
-    if table.gap is None:
-        return f"{life} is in the lake without it, and lacks no rows."
-    return (
-        f"{life} is in the lake without its rows. To bring them, launch {source.group}_rebuild with "
-        f'tables: ["{life}"], or with incomplete: true for every table like it.'
-    )
 
 
 # --- what was imported ------------------------------------------------------------------------------------------------

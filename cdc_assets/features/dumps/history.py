@@ -10,7 +10,7 @@ alone, until a person asks for a rebuild.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from cdc_assets import ddl
@@ -135,7 +135,12 @@ def bring(
     created_by_feed = holder is not None and _is_created(lives.tables[holder])
     if dump.table.rowless and dump.life is None and (created_by_feed or is_complete(life, lives.rules.complete)):
         return None
-    schema = _schema(dump.table.schema, lives.rules.new_collations)
+    if lives.rules.new_collations:
+        schema = dump.table.schema
+    else:
+        schema = replace(
+            dump.table.schema, columns=tuple(replace(column, bytewise=True) for column in dump.table.schema.columns)
+        )
     file = SchemaFile(base.uri, dump.table.root, base.table, base.at, base.query, _CREATE_TABLE, schema.columns)
     effect = lives.keyed(SchemaEffect(schema), file)
     schema = effect.after
@@ -149,7 +154,16 @@ def bring(
     if dump.table.root:
         decoding[dump.table.root, base.at] = ByName({base.table: schema})
     if before is not None:
-        _complete_older_files(decoding, before, base, schema)
+        # Rows from after the dump may be in the directories of older schema files. Without a CREATE TABLE in the feed
+        # every file gets the dump's facts; else those whose columns are decoded like the dump's.
+        no_create = not _is_created(before)
+        for (_, version), tables in decoding.items():
+            known = tables.get(base.table)
+            if known is not None and before.life.version <= version <= base.at:
+                older = SchemaFile("", "", base.table, version, "", 0, bare(known).columns)
+                completed = with_facts(older, schema)
+                if no_create or completed.decodes_like(schema):
+                    tables[tables.spelled(base.table)] = replace(known, columns=completed.columns)
     return life
 
 
@@ -162,29 +176,6 @@ def _ways(life: Life, base: Base, dump: ChosenImport) -> tuple[str, ...]:
     command = f"cdc-assets release {life} {base.at} "
     skip = f"go without the dump, so that rows from before the changefeed are missing: {command}--skip"
     return (f"import it all the same: {command}--apply", skip) if dump.doubt and not dump.table.problem else (skip,)
-
-
-def _schema(schema: TableSchema, new_collations: bool) -> TableSchema:
-    if new_collations:
-        return schema
-    return replace(schema, columns=tuple(replace(column, bytewise=True) for column in schema.columns))
-
-
-def _complete_older_files(
-    decoding: Mapping[tuple[str, Tso], ByName[TableSchema]], before: TableHistory, base: Base, schema: TableSchema
-) -> None:
-    """Add the dump's facts to older schema files: rows from after the dump may be in their directories.
-
-    Without a CREATE TABLE in the feed every file gets them; else those whose columns are decoded like the dump's.
-    """
-    no_create = not _is_created(before)
-    for (_, version), tables in decoding.items():
-        known = tables.get(base.table)
-        if known is not None and before.life.version <= version <= base.at:
-            file = SchemaFile("", "", base.table, version, "", 0, bare(known).columns)
-            completed = with_facts(file, schema)
-            if no_create or completed.decodes_like(schema):
-                tables[tables.spelled(base.table)] = replace(known, columns=completed.columns)
 
 
 # --- later schema files of the feed -----------------------------------------------------------------------------------
@@ -208,7 +199,17 @@ def _refused_columns(table: TableHistory, file: SchemaFile) -> str:
     if table.brought is None or compared or file.query or not file.columns:
         return ""
     dump_schema, theirs = bare(table.schema), with_facts(file, bare(table.schema))
-    odd = _differing(dump_schema.columns, theirs.columns)
+    ours = {column.name.lower(): column for column in dump_schema.columns if not column.hidden}
+    others = {column.name.lower(): column for column in theirs.columns if not column.hidden}
+    both = [name for name in ours if name in others]
+    # The schema file need not list virtual columns.
+    odd = [f'"{column.name}" (only the dump has it)' for column in ours.values() if column.name.lower() not in others
+           and not column.virtual]  # fmt: skip
+    odd += [f'"{column.name}" (only the schema file has it)' for name, column in others.items() if name not in ours]
+    odd += [f'"{others[name].name}" (its definition)' for name in both if not _alike(ours[name], others[name])]
+    if not odd:
+        listed = [name for name in others if name in ours]
+        odd = [f'"{others[there].name}" (its place)' for here, there in zip(both, listed, strict=True) if here != there]
     if not odd:
         return ""
     base = table.brought.base
@@ -217,21 +218,6 @@ def _refused_columns(table: TableHistory, file: SchemaFile) -> str:
         f"{', '.join(odd)}, and no DDL between the two is in the changefeed. Was the dump taken at another time, from "
         "another cluster, or did the changefeed begin after it? Dump the table again"
     )
-
-
-def _differing(dump_columns: Sequence[Column], theirs: Sequence[Column]) -> list[str]:
-    """Return the columns that differ, each with how; the schema file need not list virtual ones."""
-    ours = {column.name.lower(): column for column in dump_columns if not column.hidden}
-    others = {column.name.lower(): column for column in theirs if not column.hidden}
-    both = [name for name in ours if name in others]
-    odd = [f'"{column.name}" (only the dump has it)' for column in ours.values() if column.name.lower() not in others
-           and not column.virtual]  # fmt: skip
-    odd += [f'"{column.name}" (only the schema file has it)' for name, column in others.items() if name not in ours]
-    odd += [f'"{others[name].name}" (its definition)' for name in both if not _alike(ours[name], others[name])]
-    if odd:
-        return odd
-    listed = [name for name in others if name in ours]
-    return [f'"{others[there].name}" (its place)' for here, there in zip(both, listed, strict=True) if here != there]
 
 
 def _alike(column: Column, theirs: Column) -> bool:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding.keyed_rows import keys_like, of_keys
-from cdc_assets.decoding.split import Split, read_splits
+from cdc_assets.decoding.split import read_splits
 from cdc_assets.errors import ForgetRefused, TableMoved
 from cdc_assets.features.forgetting.landing import forget_messages, is_filled, may_have
 from cdc_assets.features.forgetting.operations_key_bytes import KeyBytes
@@ -187,7 +187,8 @@ def _find(
     pipeline: Pipeline, step: ApplyRows, place: int, table: TableHistory, sought: SoughtKeys, landed: LandedRows
 ) -> None:
     """Decode a file of messages, and note those that have rows of the keys, or may have."""
-    file, keys = step.files[place], sought.sources[step.life.source]
+    file, source = step.files[place], step.life.source
+    keys, through = sought.sources[source], sought.applied.get(source, -1)
     assert file.messages is not None
     for split in read_splits(step, [place], pipeline.source.reader):
         if split.refused is not None:
@@ -204,45 +205,42 @@ def _find(
                 file=file.path,
             )
         split = split if schema is None else replace(split, schema=schema)
-        _note(split, file.messages.partition, step.life.source, sought, landed)
-
-
-def _note(split: Split, partition: Partition, source: Life, sought: SoughtKeys, landed: LandedRows) -> None:
-    """Note the messages of a decoded file that have rows of the keys of a table, or may have."""
-    changes, keys, through = split.changes, sought.sources[source], sought.applied.get(source, -1)
-    wanted = of_keys(changes, keys_like(keys, changes, split.schema), split.schema) if changes.num_rows else changes
-    rejects = {reject.line: reject for reject in split.decoded.rejects}
-    raw = raw_records(split.wire, split.data, rejects.keys())
-    raw |= {line: reject.raw for line, reject in rejects.items() if reject.raw}
-    known = {line: record_has_key(rejects[line].keys, split.schema.in_lake, keys, sought.values.seal) for line in raw}
-    unknown = {line for line, data in raw.items() if known[line] is None and sought.values.may_be_in(data)}
-    if not (wanted.num_rows or any(known.values()) or unknown):
-        return
-    positions, wanted_positions = _positions(changes), _positions(wanted)
-    messages = record_places(split.wire, split.data, {*(line for line, _ in positions), *rejects})
-    rejected = {
-        line: rejects[line]
-        for line, is_known in known.items()
-        if is_known or (line in unknown and messages[line] in sought.places)
-    }
-    lines = {line for line, _ in wanted_positions}.union(rejected)
-    landed.unsearched |= {messages[line] for line in unknown - lines}
-    ahead = {line for line, position in wanted_positions if position > max(through, sought.until)}
-    ahead |= {
-        line
-        for line, line_reject in rejected.items()
-        if line_reject.commit_ts is None or line_reject.commit_ts > through
-    }
-    landed.unapplied |= {messages[line] for line in ahead}
-    chosen = {messages[line] for line in lines}
-    landed.places |= {(partition, int(text.rpartition(" ")[2])) for text in chosen}
-    images, of_wanted = (Counter(line for line, _ in some) for some in (positions, wanted_positions))
-    # A change of a key is a row of two keys, and other rows may stand in the message beside it.
-    shared = {text for line, text in messages.items() if text in chosen and images[line] > of_wanted[line]}
-    for line, position in positions:
-        if messages[line] in shared:
-            landed.lost[split.table] = max(position, landed.lost.get(split.table, 0))
-            landed.unapplied |= {messages[line]} if position > through else set()
+        changes, partition = split.changes, file.messages.partition
+        wanted = of_keys(changes, keys_like(keys, changes, split.schema), split.schema) if changes.num_rows else changes
+        rejects = {reject.line: reject for reject in split.decoded.rejects}
+        raw = raw_records(split.wire, split.data, rejects.keys())
+        raw |= {line: reject.raw for line, reject in rejects.items() if reject.raw}
+        known = {
+            line: record_has_key(rejects[line].keys, split.schema.in_lake, keys, sought.values.seal) for line in raw
+        }
+        unknown = {line for line, data in raw.items() if known[line] is None and sought.values.may_be_in(data)}
+        if not (wanted.num_rows or any(known.values()) or unknown):
+            continue
+        positions, wanted_positions = _positions(changes), _positions(wanted)
+        messages = record_places(split.wire, split.data, {*(line for line, _ in positions), *rejects})
+        rejected = {
+            line: rejects[line]
+            for line, is_known in known.items()
+            if is_known or (line in unknown and messages[line] in sought.places)
+        }
+        lines = {line for line, _ in wanted_positions}.union(rejected)
+        landed.unsearched |= {messages[line] for line in unknown - lines}
+        ahead = {line for line, position in wanted_positions if position > max(through, sought.until)}
+        ahead |= {
+            line
+            for line, line_reject in rejected.items()
+            if line_reject.commit_ts is None or line_reject.commit_ts > through
+        }
+        landed.unapplied |= {messages[line] for line in ahead}
+        chosen = {messages[line] for line in lines}
+        landed.places |= {(partition, int(text.rpartition(" ")[2])) for text in chosen}
+        images, of_wanted = (Counter(line for line, _ in some) for some in (positions, wanted_positions))
+        # A change of a key is a row of two keys, and other rows may stand in the message beside it.
+        shared = {text for line, text in messages.items() if text in chosen and images[line] > of_wanted[line]}
+        for line, position in positions:
+            if messages[line] in shared:
+                landed.lost[split.table] = max(position, landed.lost.get(split.table, 0))
+                landed.unapplied |= {messages[line]} if position > through else set()
 
 
 def _positions(changes: pa.Table) -> list[tuple[int, Tso]]:

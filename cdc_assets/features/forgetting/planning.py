@@ -73,7 +73,13 @@ def keeping_out(
                 step = replace(step, reading=replace(step.reading, excluded=excluded), seal=seal, is_whole=False)
             elif isinstance(step, ExchangePartition):
                 other = lives.get(step.other.source)
-                _refuse_exchange(step, decisions or (() if other is None else forgotten_of(decided, other)))
+                concerned = decisions or (() if other is None else forgotten_of(decided, other))
+                if concerned:
+                    raise UnknownKeys(
+                        f"{_kept_out(concerned[0])}, and EXCHANGE PARTITION of {step.life} with {step.other} brings "
+                        "rows that are not looked through",
+                        concerned[0],
+                    )
             elif isinstance(step, (RenameTable, RecoverTable)) and stands:
                 _refuse_name(step, decided, table)
         except UnknownKeys as problem:
@@ -146,15 +152,6 @@ def _schemas_of(step: ApplyRows, table: TableHistory) -> Iterator[tuple[tuple[st
     for place in sorted({(file.root, file.version) for file in step.files}):
         yield place, step.reading.schemas[place][1]
     yield from [(("", event.at), event.after) for event in table.events if event.at <= step.ddl][-1:]
-
-
-def _refuse_exchange(step: ExchangePartition, decisions: Sequence[ForgottenKeys]) -> None:
-    if decisions:
-        raise UnknownKeys(
-            f"{_kept_out(decisions[0])}, and EXCHANGE PARTITION of {step.life} with {step.other} brings rows that are "
-            "not looked through",
-            decisions[0],
-        )
 
 
 def _refuse_name(step: RenameTable | RecoverTable, decisions: Sequence[ForgottenKeys], table: TableHistory) -> None:

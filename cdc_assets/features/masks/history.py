@@ -40,7 +40,13 @@ def applied(history: History, policy: MaskPolicy) -> History:
         return history
     lives = {life: _with_masks(table, policy) for life, table in history.lives.items()}
     unneeded = {life: _with_masks(table, policy) for life, table in history.unneeded.items()}
-    by_name = _by_name([*lives.values(), *unneeded.values()])
+    tables = [*lives.values(), *unneeded.values()]
+    # The masks of columns by every name that their tables ever had.
+    by_name: dict[TableId, dict[str, Mask]] = {}
+    for table in tables:
+        table_masks = {c.name: c.mask for event in table.events for c in event.after.columns if c.mask is not None}
+        for own_name in {own_name.folded for own_name, _, _ in table.names}:
+            by_name[own_name] = {**table_masks, **by_name.get(own_name, {})}
     private = {name.folded for table in lives.values() if _is_private(table, policy) for name, _, _ in table.names}
 
     def read(name: TableId, schema: TableSchema) -> TableSchema:
@@ -197,16 +203,6 @@ def _masked(schema: TableSchema, masks: Mapping[str, Mask], private: bool) -> Ta
     columns = (replace(column, mask=masks.get(column.name)) for column in schema.columns)
     bare = (replace(c, generated=concealed(c.generated, is_masked)[0]) if c.virtual else c for c in columns)
     return replace(schema, columns=tuple(bare), private=True)
-
-
-def _by_name(tables: Sequence[TableHistory]) -> dict[TableId, dict[str, Mask]]:
-    """Return the masks of columns by every name that their tables ever had."""
-    masks_by_name: dict[TableId, dict[str, Mask]] = {}
-    for table in tables:
-        masks = {c.name: c.mask for event in table.events for c in event.after.columns if c.mask is not None}
-        for name in {name.folded for name, _, _ in table.names}:
-            masks_by_name[name] = {**masks, **masks_by_name.get(name, {})}
-    return masks_by_name
 
 
 # --- what cannot be masked --------------------------------------------------------------------------------------------

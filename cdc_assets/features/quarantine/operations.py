@@ -17,7 +17,7 @@ from cdc_assets.model.layout import DELETED_AT
 from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.quarantine import OPEN, QuarantinedRow
 from cdc_assets.model.reports import FileStats
-from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.schema import TableId
 from cdc_assets.model.schema_changes import ContinueColumn, DeleteRows, Rekey, SchemaChange
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import ApplyRows, ChangeTable, ExchangePartition, HoldTable, RenameTable, RowReading
@@ -69,7 +69,12 @@ def replay(pipeline: Pipeline, table: str = "") -> tuple[ReplayResult, ...]:
                     f"{life} is not applied through the window of its quarantined records. Apply the changefeed first.",
                     table=str(life),
                 )
-            for some in _apart(due, applied[life]):
+            # A replay reads from the earliest window of its records on, and the files have the rows that were forgotten
+            # since: records from before that are replayed by themselves.
+            for older in (False, True):
+                some = [row for row in due if (row.lo < applied[life].forgotten) == older]
+                if not some:
+                    continue
                 bad = looking_again(partial(_replayed, pipeline, some, applied[life]))
                 left -= len(some) - len(bad)
                 reasons += bad
@@ -84,16 +89,6 @@ def _is_left_out(row: QuarantinedRow, applied: AppliedState) -> bool:
     """Return whether the table has a window without a record: that in which it was set aside may not be applied."""
     through = applied.progress.through
     return row.lo < through if row.commit_ts is None else row.commit_ts <= through
-
-
-def _apart(rows: Sequence[QuarantinedRow], applied: AppliedState) -> Iterator[Sequence[QuarantinedRow]]:
-    """Yield the records that were set aside after rows of their table were forgotten, and those from before that.
-
-    A replay reads from the earliest window of its records on, and the files have the forgotten rows.
-    """
-    for older in (False, True):
-        if some := [row for row in rows if (row.lo < applied.forgotten) == older]:
-            yield some
 
 
 def _replayed(pipeline: Pipeline, rows: Sequence[QuarantinedRow], applied: AppliedState) -> tuple[str, ...]:
@@ -117,7 +112,17 @@ def _plan_replay(pipeline: Pipeline, rows: Sequence[QuarantinedRow], applied: Ap
     name, positions = pipeline.settings.name, pipeline.settings.source_options.wire.has_positions
     listing, rules = pipeline.source.listing(), pipeline.planner.rules(pipeline.lake.decisions())
     before = {stats.path: stats for stats in pipeline.ledger.files_of(name, life.source)}
-    _refuse_gone(life, {row.file for row in rows}, before, lo, listing)
+    files = {row.file for row in rows}
+    there = {file.name for file in (*listing.data_files, *_brought(listing))}
+    later = {path for path, stats in before.items() if stats.max_commit_ts is None or stats.max_commit_ts > lo}
+    missing = sorted((files | later) - there)
+    if missing:
+        raise InputError(
+            f"{life}: the records cannot be replayed, because the files with their changes are missing: "
+            f"{first_of(missing, 'file', 5)}. "
+            "Restore them, or rebuild the table from a changefeed that has all of its rows.",
+            table=str(life),
+        )
     known = tuple(file for file in listing.schema_files if file.version <= applied.ddl)
     past = replace(listing, schema_files=known, checkpoint=through)
     begun = replace(AppliedState(Progress(lo, Phase.ROWS), lo, applied.name), base=applied.base, layout=applied.layout)
@@ -132,7 +137,15 @@ def _plan_replay(pipeline: Pipeline, rows: Sequence[QuarantinedRow], applied: Ap
     for row in rows:
         targets[row.file] = targets.get(row.file, frozenset()) | {row.line}
     source, numbers = planned.sources[life.source], None if positions else applied.positions
-    _refuse_lost(life, max((listing.gone.get(name, 0) for name, _, _ in source.names), default=0), lo)
+    gone = max((listing.gone.get(name, 0) for name, _, _ in source.names), default=0)
+    # Some of the rows to be read again may not be landed any more.
+    if gone > lo:
+        raise InputError(
+            f"{life}: the records cannot be replayed, because other rows of it through {gone} are not landed any more: "
+            "they have expired, or stood in messages with rows that were forgotten. Base the table on a dump from then "
+            "or later.",
+            table=str(life),
+        )
     rule = rule_of(rules.kinds, source.last_name or life.born_as) if life.kind else None
     frame = ApplyRows(life, lo, through, (), RowReading(), table.schema.in_lake, applied.ddl, numbers, history=rule)
     frame = replace(frame, lake_columns=standing_columns(life, rules.lake_columns, applied.layout))
@@ -171,7 +184,15 @@ def _carried(planned: Plan, table: TableHistory, applied: AppliedState) -> tuple
         if isinstance(step, (HoldTable, ExchangePartition)) or (isinstance(step, RenameTable) and step.begins):
             raise _not_carried(life, step.at)
     steps = tuple(_taken(step, applied) for step in planned.of(life) if isinstance(step, (ApplyRows, ChangeTable)))
-    _refuse_changes(life, steps, table.schema)
+    changes = [changed for changed in steps if isinstance(changed, ChangeTable) and changed.changes]
+    windows = [changed for changed in steps if isinstance(changed, ApplyRows)]
+    unordered = any(changed.positions is not None for changed in windows)
+    marks = any(DELETED_AT in changed.lake_columns for changed in windows)
+    for changed in changes:
+        ends = life.kind and history_kind(life.kind).PARTITION and any(map(_moves_rows, changed.changes))
+        ends = ends or (marks and any(isinstance(change, DeleteRows) for change in changed.changes))
+        if not table.schema.key or unordered or ends or any(isinstance(change, Rekey) for change in changed.changes):
+            raise _not_carried(life, changed.at)
     return steps
 
 
@@ -194,49 +215,12 @@ def _brought(listing: Listing) -> Iterator[DataFile]:
     return (file for chosen_rows in listing.imports for file in chosen_rows.files)
 
 
-def _refuse_gone(life: Life, files: set[str], before: Mapping[str, FileStats], lo: Tso, listing: Listing) -> None:
-    there = {file.name for file in (*listing.data_files, *_brought(listing))}
-    later = {path for path, stats in before.items() if stats.max_commit_ts is None or stats.max_commit_ts > lo}
-    gone = sorted((files | later) - there)
-    if gone:
-        raise InputError(
-            f"{life}: the records cannot be replayed, because the files with their changes are missing: "
-            f"{first_of(gone, 'file', 5)}. "
-            "Restore them, or rebuild the table from a changefeed that has all of its rows.",
-            table=str(life),
-        )
-
-
-def _refuse_lost(life: Life, gone: Tso, lo: Tso) -> None:
-    """Raise InputError where rows through a position are not landed any more, of which some are to be read again."""
-    if gone > lo:
-        raise InputError(
-            f"{life}: the records cannot be replayed, because other rows of it through {gone} are not landed any more: "
-            "they have expired, or stood in messages with rows that were forgotten. Base the table on a dump from then "
-            "or later.",
-            table=str(life),
-        )
-
-
 def _taken(step: ApplyRows | ChangeTable, applied: AppliedState) -> ApplyRows | ChangeTable:
     """Leave out files that are not applied to the table yet, for feeds without commit-ts."""
     if isinstance(step, ChangeTable) or step.positions is None:
         return step
     files = tuple(file for file in step.files if file.number <= applied.positions.get(number_sequence(file), 0))
     return replace(step, files=files)
-
-
-def _refuse_changes(life: Life, steps: Sequence[ApplyRows | ChangeTable], schema: TableSchema) -> None:
-    """Refuse a table whose rows cannot be converted through its DDL one by one."""
-    changes = [step for step in steps if isinstance(step, ChangeTable) and step.changes]
-    windows = [step for step in steps if isinstance(step, ApplyRows)]
-    unordered = any(step.positions is not None for step in windows)
-    marks = any(DELETED_AT in step.lake_columns for step in windows)
-    for step in changes:
-        ends = life.kind and history_kind(life.kind).PARTITION and any(map(_moves_rows, step.changes))
-        ends = ends or (marks and any(isinstance(change, DeleteRows) for change in step.changes))
-        if not schema.key or unordered or ends or any(isinstance(change, Rekey) for change in step.changes):
-            raise _not_carried(life, step.at)
 
 
 def _moves_rows(change: SchemaChange) -> bool:

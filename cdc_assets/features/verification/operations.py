@@ -335,15 +335,6 @@ class _Proof:
         """
         ledger, feed = self.pipeline.ledger, self.pipeline.settings.name
         theirs = ByName({table.id: table for table in self.dump.tables})
-        for life, name in self._asked():
-            if life not in done:
-                start, breaks = time.monotonic(), self.reconnects
-                forgotten = ledger.revision(feed, life)
-                comparison = self._compared(life, name, theirs.get(name), forgotten)
-                again = self.reconnects - breaks
-                yield life, replace(comparison, seconds=round(time.monotonic() - start, 3), reconnects=again), forgotten
-
-    def _asked(self) -> list[tuple[Life, TableId]]:
         there = mirrors(self.plan)
         named = {life: table.name for life, table in there.items() if table.name is not None}
         if self.cut is not None:
@@ -354,7 +345,13 @@ class _Proof:
         lives |= {
             life for life, name in named.items() if any(fnmatchcase(str(name.folded), pattern) for pattern in patterns)
         }
-        return sorted(((life, named[life]) for life in lives), key=lambda pair: pair[1])
+        for life, name in sorted(((life, named[life]) for life in lives), key=lambda pair: pair[1]):
+            if life not in done:
+                start, breaks = time.monotonic(), self.reconnects
+                forgotten = ledger.revision(feed, life)
+                comparison = self._compared(life, name, theirs.get(name), forgotten)
+                again = self.reconnects - breaks
+                yield life, replace(comparison, seconds=round(time.monotonic() - start, 3), reconnects=again), forgotten
 
     def _life_called(self, text: str, there: Mapping[Life, TableHistory], named: Mapping[Life, TableId]) -> Life:
         """Return which table a person means, in a cut by its name then; raises BadSettings for none."""

@@ -96,28 +96,26 @@ class BoundChoice:
         """Return the rows of a block that are compared."""
         places = {column.name: str(place) for place, column in enumerate(self.columns)}
         for condition in self.conditions:
-            frame = frame.filter(
-                _holds(pl.col(places[condition.column]), condition, self.columns[int(places[condition.column])])
-            )
+            cells = pl.col(places[condition.column])
+            described = self.columns[int(places[condition.column])]
+            if condition.operator == "%":
+                # Of a negative number polars counts from the next lower multiple.
+                holds = (cells.cast(pl.Int128) % int(condition.value) == condition.remainder).fill_null(False)
+            else:
+                literal = pl.lit(pl.from_arrow(values(pa.array([condition.value]), described).array)).first()
+                result: dict[str, pl.Expr] = {
+                    "=": cells == literal,
+                    "<": cells < literal,
+                    "<=": cells <= literal,
+                    ">": cells > literal,
+                    ">=": cells >= literal,
+                }
+                holds = result[condition.operator].fill_null(False)
+            frame = frame.filter(holds)
         if self.one_of > 1:
             hashed: Numbers = combined_hash(frame.select(places[name] for name in self.key or places), _SEED)
             frame = frame.filter(pl.Series(hashed % self.one_of == self.remainder))
         return frame
-
-
-def _holds(column: pl.Expr, condition: RowCondition, of: Column) -> pl.Expr:
-    if condition.operator == "%":
-        # Of a negative number polars counts from the next lower multiple.
-        return (column.cast(pl.Int128) % int(condition.value) == condition.remainder).fill_null(False)
-    literal = pl.lit(pl.from_arrow(values(pa.array([condition.value]), of).array)).first()
-    result: dict[str, pl.Expr] = {
-        "=": column == literal,
-        "<": column < literal,
-        "<=": column <= literal,
-        ">": column > literal,
-        ">=": column >= literal,
-    }
-    return result[condition.operator].fill_null(False)
 
 
 def parse_choice(where: str = "", sample: str = "", moment: int = 0) -> RowChoice:

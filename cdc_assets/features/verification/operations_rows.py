@@ -510,24 +510,25 @@ class RowsOfKeys:
         for of_lake, of_source in rows.values():
             self._pair(of_lake, of_source)
         if how.key:
-            self._complete(source)
-
-    def _complete(self, source: Sequence[Frame]) -> None:
-        """Give a row that the lake has too often beside one that is equal the source's row of its key."""
-        places = [self.how.columns.index(name) for name in self.how.key]
-        alone = {
-            tuple(lake_row[place] for place in places)
-            for lake_row, theirs in self.unequal
-            if lake_row and theirs is None
-        }
-        if not alone:
-            return
-        rows = (row for frame in source for row in rows_of(frame))
-        there = {key: row for row in rows if (key := tuple(row[place] for place in places)) in alone}
-        self.unequal = [
-            (lake_row, there.get(tuple(lake_row[place] for place in places)) if lake_row and theirs is None else theirs)
-            for lake_row, theirs in self.unequal
-        ]
+            # A row that the lake has too often beside one that is equal gets the source's row of its key.
+            key_places = [self.how.columns.index(name) for name in self.how.key]
+            alone = {
+                tuple(lake_row[place] for place in key_places)
+                for lake_row, theirs in self.unequal
+                if lake_row and theirs is None
+            }
+            if alone:
+                source_rows = (row for frame in source for row in rows_of(frame))
+                there = {key: row for row in source_rows if (key := tuple(row[place] for place in key_places)) in alone}
+                self.unequal = [
+                    (
+                        lake_row,
+                        there.get(tuple(lake_row[place] for place in key_places))
+                        if lake_row and theirs is None
+                        else theirs,
+                    )
+                    for lake_row, theirs in self.unequal
+                ]
 
     def _pair(self, lake: Sequence[Row], source: list[Row]) -> None:
         extra: list[Row] = []

@@ -54,7 +54,12 @@ class KeyedKind(TableKind):
         order = [pl.col(at), pl.col(OP) > 0, pl.col(FILE), pl.col(LINE)]
         frame = frame.with_row_index("_cdc_row").sort(order)
         if own and not has_patches(changes) and key == by:
-            return _with_first_images(frame, by, changes), Report()
+            first = pl.col(FIRST_IMAGE).fill_null(UNNOTED).min()
+            last_images = frame.group_by(by).agg(pl.col("_cdc_row").last(), first).sort("_cdc_row")
+            if len(last_images) < changes.num_rows:
+                changes = _at_places(changes, last_images.get_column("_cdc_row"))
+            images = last_images.get_column(FIRST_IMAGE).to_arrow()
+            return changes.set_column(changes.schema.get_field_index(FIRST_IMAGE), FIRST_IMAGE, images), Report()
         if own:
             changes = united(changes, schema)
         if has_patches(changes):
@@ -79,16 +84,6 @@ class KeyedKind(TableKind):
 
 
 KIND = KeyedKind()
-
-
-def _with_first_images(frame: pl.DataFrame, by: Sequence[str], changes: pa.Table) -> pa.Table:
-    """Return the last change of each key, with the FIRST_IMAGE of its first one, by one grouping of all rows."""
-    first = pl.col(FIRST_IMAGE).fill_null(UNNOTED).min()
-    last = frame.group_by(by).agg(pl.col("_cdc_row").last(), first).sort("_cdc_row")
-    kept = changes if len(last) == changes.num_rows else _at_places(changes, last.get_column("_cdc_row"))
-    return kept.set_column(
-        kept.schema.get_field_index(FIRST_IMAGE), FIRST_IMAGE, last.get_column(FIRST_IMAGE).to_arrow()
-    )
 
 
 def _at_places(changes: pa.Table, places: pl.Series) -> pa.Table:
@@ -116,33 +111,23 @@ def _settle_alike(
     last = last.join(fresh.with_columns(_cdc_fresh=True), on=key, how="left", nulls_equal=True)
     spellings = frame.select(list(dict.fromkeys([*key, *by]))).unique()
     several = spellings.group_by(by).len().filter(pl.col("len") > 1).select(by)
-    others = _other_spellings(frame.join(several, on=by, how="semi", nulls_equal=True, maintain_order="left"), key, by)
-    last = last.join(others, on="_cdc_row", how="left")
+    frame = frame.join(several, on=by, how="semi", nulls_equal=True, maintain_order="left")
+    key_match = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).last().over(by)) for name in key)
+    frame = frame.with_columns(
+        key_match.alias("_cdc_mine"), (pl.struct(key).is_last_distinct() & (pl.col(OP) > 0)).alias("_cdc_living")
+    )
+    others_live = (~pl.col("_cdc_mine") & pl.col("_cdc_living")).any()
+    # An UPDATE without the row before it may have replaced the other spelling, which no longer exists then.
+    replaced = (pl.col("_cdc_mine") & (pl.col(OP) == int(Op.UPDATE))).any()
+    others = frame.group_by(by).agg(
+        pl.col("_cdc_row").last(),
+        (~pl.col("_cdc_mine") & (pl.col(OP) < 0)).any().alias("_cdc_left"),
+        (others_live & ~replaced).alias("_cdc_beside"),
+    )
+    last = last.join(others.select("_cdc_row", "_cdc_left", "_cdc_beside"), on="_cdc_row", how="left")
     known = pl.any_horizontal(pl.col("_cdc_fresh").is_null(), "_cdc_left", "_cdc_beside")  # null is no reason
     entering = pl.when(known).then(int(Op.UPDATE)).otherwise(int(Op.INSERT))
     ops = pl.when(pl.col(OP) > 0).then(entering).otherwise(pl.col(OP)).cast(pl.Int8)
     met = last.filter("_cdc_beside")
     alike_keys = AlikeKeys.such_as(len(met), met.select(key).row(0)) if len(met) else AlikeKeys()
     return last.with_columns(ops.alias(OP)), alike_keys
-
-
-def _other_spellings(frame: pl.DataFrame, key: Sequence[str], by: Sequence[str]) -> pl.DataFrame:
-    """Return, by the last row of a key in several spellings, whether another one left and whether another one lives.
-
-    An UPDATE without the row before it may have replaced the other spelling, which no longer exists then.
-    """
-    key_match = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).last().over(by)) for name in key)
-    frame = frame.with_columns(
-        key_match.alias("_cdc_mine"), (pl.struct(key).is_last_distinct() & (pl.col(OP) > 0)).alias("_cdc_living")
-    )
-    others_live = (~pl.col("_cdc_mine") & pl.col("_cdc_living")).any()
-    replaced = (pl.col("_cdc_mine") & (pl.col(OP) == int(Op.UPDATE))).any()
-    return (
-        frame.group_by(by)
-        .agg(
-            pl.col("_cdc_row").last(),
-            (~pl.col("_cdc_mine") & (pl.col(OP) < 0)).any().alias("_cdc_left"),
-            (others_live & ~replaced).alias("_cdc_beside"),
-        )
-        .select("_cdc_row", "_cdc_left", "_cdc_beside")
-    )

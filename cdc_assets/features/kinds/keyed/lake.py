@@ -29,7 +29,28 @@ def write(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batc
     """Insert, update or delete the row of each key of the changes; return how many patches have no row."""
     passed = 0
     if batch.bases:
-        changes = _with_bases(target, changes, step.schema)
+        # Images of rows that had another key get the columns that they leave out. One whose old row is not there makes
+        # a row of what it has if it may; else the old row of its own key, if there is one, is not its: that had left
+        # before, and leaves where the change is passed over.
+        changes.createOrReplaceTempView("moved")
+        on = " AND ".join(
+            key_equality(step.schema.column(name), f"_cdc_s.{BASE}.k{at}", "_cdc_b")
+            for at, name in enumerate(step.schema.key)
+        )
+        values = [
+            f"CASE WHEN _cdc_b.{_FOUND} AND array_contains(_cdc_s.{UNCHANGED}, {text_literal(column.name)}) "
+            f"THEN _cdc_b.{quoted(column.name)} ELSE _cdc_s.c{at} END AS c{at}"
+            for at, column in enumerate(step.schema.stored)
+        ]
+        made = f"(_cdc_b.{_FOUND} OR _cdc_s.{OP} = {int(Op.INSERT)})"
+        changes = target.session.spark.sql(
+            f"SELECT CAST(CASE WHEN _cdc_b.{_FOUND} THEN {int(Op.UPDATE)} ELSE _cdc_s.{OP} END AS tinyint) AS {OP}, "
+            f"{', '.join(f'_cdc_s.{name}' for name in own_names(target.table))}, "
+            f"CASE WHEN _cdc_s.{BASE} IS NULL OR NOT coalesce({made}, false) THEN _cdc_s.{UNCHANGED} END AS "
+            f"{UNCHANGED}, _cdc_s.{BASE}, "
+            f"{', '.join(values)} FROM moved _cdc_s "
+            f"LEFT JOIN (SELECT *, true AS {_FOUND} FROM {_living(target)}) _cdc_b ON {on}"
+        )
     if batch.patches:
         passed = _without_row(target, changes, step, batch)
     if not target.empty:
@@ -65,32 +86,6 @@ def alike_keys(target: CommitTarget, changes: Callable[[], DataFrame], schema: T
         f"WHERE {' OR '.join(differ)}"
     ).head()
     return AlikeKeys.such_as(row[0], row[1]) if row is not None and row[0] else AlikeKeys()
-
-
-def _with_bases(target: CommitTarget, changes: DataFrame, schema: TableSchema) -> DataFrame:
-    """Give images of rows that had another key the columns that they leave out.
-
-    One whose old row is not there makes a row of what it has if it may; else the old row of its own key, if there is
-    one, is not its: that had left before, and leaves where the change is passed over.
-    """
-    changes.createOrReplaceTempView("moved")
-    on = " AND ".join(
-        key_equality(schema.column(name), f"_cdc_s.{BASE}.k{at}", "_cdc_b") for at, name in enumerate(schema.key)
-    )
-    values = [
-        f"CASE WHEN _cdc_b.{_FOUND} AND array_contains(_cdc_s.{UNCHANGED}, {text_literal(column.name)}) "
-        f"THEN _cdc_b.{quoted(column.name)} ELSE _cdc_s.c{at} END AS c{at}"
-        for at, column in enumerate(schema.stored)
-    ]
-    made = f"(_cdc_b.{_FOUND} OR _cdc_s.{OP} = {int(Op.INSERT)})"
-    return target.session.spark.sql(
-        f"SELECT CAST(CASE WHEN _cdc_b.{_FOUND} THEN {int(Op.UPDATE)} ELSE _cdc_s.{OP} END AS tinyint) AS {OP}, "
-        f"{', '.join(f'_cdc_s.{name}' for name in own_names(target.table))}, "
-        f"CASE WHEN _cdc_s.{BASE} IS NULL OR NOT coalesce({made}, false) THEN _cdc_s.{UNCHANGED} END AS {UNCHANGED}, "
-        f"_cdc_s.{BASE}, "
-        f"{', '.join(values)} FROM moved _cdc_s "
-        f"LEFT JOIN (SELECT *, true AS {_FOUND} FROM {_living(target)}) _cdc_b ON {on}"
-    )
 
 
 def _without_row(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batch) -> int:

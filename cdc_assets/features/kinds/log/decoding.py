@@ -60,7 +60,18 @@ class LogKind(TableKind):
         """Leave one of each change: of copies that of the later file, in a table without key as many as there were."""
         at = position_column(changes)
         if not schema.key:
-            return changes.take(_distinct_by_count(changes, at, files)), Report()
+            # Equal changes of a table without key stay as often as they happened.
+            names = [name for name in changes.column_names if name not in _META]
+            row = [f"_cdc_value_{place}" for place in range(len(names))]
+            copies = delivered(changes, names, at, every=True)
+            once = counted(copies, at, ["_cdc_sign", *row], files)[0]
+            places = copies.select(at, "_cdc_sign", *row, "_cdc_rows").explode("_cdc_rows")
+            ranked = places.sort("_cdc_rows").with_columns(
+                pl.int_range(pl.len()).over([at, "_cdc_sign", *row]).alias("_cdc_rank")
+            )
+            kept = ranked.join(once.select(at, "_cdc_sign", *row, "n"), on=[at, "_cdc_sign", *row], nulls_equal=True)
+            chosen = kept.filter(pl.col("_cdc_rank") < pl.col("n")).get_column("_cdc_rows").sort()
+            return changes.take(chosen.to_arrow().cast(pa.int64())), Report()
         frame = pl.from_arrow(changes.select([*schema.key, OP, at, FILE, LINE]))
         assert isinstance(frame, pl.DataFrame)
         frame = frame.with_row_index("_cdc_row").with_columns(pl.col(OP).sign())
@@ -78,9 +89,15 @@ class LogKind(TableKind):
         frame = pl.from_arrow(changes.select([*schema.key, OP, POSITION, FILE, LINE]))
         assert isinstance(frame, pl.DataFrame)
         frame = frame.with_row_index("_cdc_row")
-        frame = frame.with_columns(
-            _has_both_sides(frame, [*(map(exact, schema.key) if schema.key else (FILE, LINE)), POSITION])
-        )
+        identity = [*(map(exact, schema.key) if schema.key else (FILE, LINE)), POSITION]
+        # Where few leave, little is looked at.
+        leaving_rows, entering_rows = frame.filter(pl.col(OP) < 0), frame.filter(pl.col(OP) > 0)
+        after = entering_rows.join(leaving_rows, on=identity, how="semi", nulls_equal=True)
+        before = leaving_rows.join(after, on=identity, how="semi", nulls_equal=True)
+        has_both = pl.repeat(False, len(frame), dtype=pl.Boolean, eager=True).alias("_cdc_both")
+        for side in (after, before):
+            has_both = has_both.scatter(side.get_column("_cdc_row"), True)
+        frame = frame.with_columns(has_both)
         both = pl.col("_cdc_both")
         entering = (
             pl.when(both | (pl.col(OP) != int(Op.INSERT))).then(pl.lit("UPDATE_AFTER")).otherwise(pl.lit("INSERT"))
@@ -92,7 +109,16 @@ class LogKind(TableKind):
         changes = changes.append_column(CHANGE_TYPE, words.get_column(CHANGE_TYPE).to_arrow().cast(pa.string()))
         moments = pc.shift_right(changes.column(COMMIT_TS), pa.scalar(18, pa.int64()))
         changes = changes.append_column(COMMIT_TIME, pc.multiply(moments, 1000).cast(MOMENTS))
-        changes = changes.append_column(ABSENT, _absent(changes, schema))
+        # What a change leaves out: the columns of a patch, or all but the key's.
+        names = pa.list_(pa.string())
+        absent = pa.chunked_array([pa.nulls(changes.num_rows, names)])
+        if UNCHANGED in changes.column_names:
+            absent = changes.column(UNCHANGED).cast(names)
+        keys_only = pc.equal(changes.column(OP), pa.scalar(int(Op.DELETE_KEY), pa.int8()))
+        if pc.any(keys_only, min_count=0).as_py():
+            others = pa.scalar([column.name for column in schema.stored if column.name not in schema.key], names)
+            absent = pc.if_else(keys_only, others, absent)
+        changes = changes.append_column(ABSENT, absent)
         changes = changes.append_column(PARTITIONS, pa.nulls(changes.num_rows, pa.list_(pa.string())))
         return changes if order.is_sorted() else changes.take(order.to_arrow())
 
@@ -117,45 +143,3 @@ class LogKind(TableKind):
 
 
 KIND = LogKind()
-
-
-def _distinct_by_count(changes: pa.Table, at: str, files: Sequence[DataFile]) -> pa.Array:
-    """Return the places of the changes of a table without key, equal ones as often as they happened."""
-    names = [name for name in changes.column_names if name not in _META]
-    row = [f"_cdc_value_{place}" for place in range(len(names))]
-    copies = delivered(changes, names, at, every=True)
-    once = counted(copies, at, ["_cdc_sign", *row], files)[0]
-    places = copies.select(at, "_cdc_sign", *row, "_cdc_rows").explode("_cdc_rows")
-    ranked = places.sort("_cdc_rows").with_columns(
-        pl.int_range(pl.len()).over([at, "_cdc_sign", *row]).alias("_cdc_rank")
-    )
-    kept = ranked.join(once.select(at, "_cdc_sign", *row, "n"), on=[at, "_cdc_sign", *row], nulls_equal=True)
-    chosen = kept.filter(pl.col("_cdc_rank") < pl.col("n")).get_column("_cdc_rows").sort()
-    return chosen.to_arrow().cast(pa.int64())
-
-
-def _has_both_sides(frame: pl.DataFrame, identity: Sequence[str]) -> pl.Series:
-    """Say of each change whether one that enters and one that leaves have its identity: `_cdc_both`.
-
-    Where few leave, little is looked at.
-    """
-    leaving, entering = frame.filter(pl.col(OP) < 0), frame.filter(pl.col(OP) > 0)
-    after = entering.join(leaving, on=identity, how="semi", nulls_equal=True)
-    before = leaving.join(after, on=identity, how="semi", nulls_equal=True)
-    both = pl.repeat(False, len(frame), dtype=pl.Boolean, eager=True).alias("_cdc_both")
-    for side in (after, before):
-        both = both.scatter(side.get_column("_cdc_row"), True)
-    return both
-
-
-def _absent(changes: pa.Table, schema: TableSchema) -> pa.ChunkedArray:
-    """Return the columns that each change leaves out: those of a patch, or all but the key's."""
-    kind = pa.list_(pa.string())
-    absent = pa.chunked_array([pa.nulls(changes.num_rows, kind)])
-    if UNCHANGED in changes.column_names:
-        absent = changes.column(UNCHANGED).cast(kind)
-    keys_only = pc.equal(changes.column(OP), pa.scalar(int(Op.DELETE_KEY), pa.int8()))
-    if not pc.any(keys_only, min_count=0).as_py():
-        return absent
-    others = pa.scalar([column.name for column in schema.stored if column.name not in schema.key], kind)
-    return pc.if_else(keys_only, others, absent)

@@ -68,7 +68,14 @@ class MultisetKind(TableKind):
         that came twice, and rows of a transaction that may have been sent again. Raises TableHeld for changes that do
         not say which rows leave.
         """
-        _refuse_unknown_rows(changes, table)
+        ops = set(changes.column(OP).unique().to_pylist())
+        if ops & {Op.UPDATE, Op.DELETE_KEY}:
+            raise TableHeld(
+                f"{table} has no key, and its updates do not have the row before them, so a changed row cannot be "
+                "found. Set output-old-value = true ([sink.csv], [sink.open] or [sink.debezium]) in the changefeed "
+                f'and start it again, or name the columns that identify a row in the setting keys ("{table}").',
+                table=str(table),
+            )
         names = [name for name in changes.column_names if name not in _META]
         row, at = [f"_cdc_value_{place}" for place in range(len(names))], position_column(changes)
         copies = delivered(changes, names, at)
@@ -101,18 +108,6 @@ def _count_run_again(changes: pa.Table, copies: pl.DataFrame, names: Sequence[st
     assert isinstance(frame, pl.DataFrame)
     several = copies.filter(pl.col("n") > 1)
     return count_run_again(frame, several, position_column(changes), [groupable(frame, name) for name in names], files)
-
-
-def _refuse_unknown_rows(changes: pa.Table, table: TableId) -> None:
-    ops = set(changes.column(OP).unique().to_pylist())
-    if not ops & {Op.UPDATE, Op.DELETE_KEY}:
-        return
-    raise TableHeld(
-        f"{table} has no key, and its updates do not have the row before them, so a changed row cannot be found. "
-        "Set output-old-value = true ([sink.csv], [sink.open] or [sink.debezium]) in the changefeed and start it "
-        f'again, or name the columns that identify a row in the setting keys ("{table}").',
-        table=str(table),
-    )
 
 
 _TRIED = 1000

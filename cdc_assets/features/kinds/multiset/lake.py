@@ -50,7 +50,28 @@ def write(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batc
         met += find_by_form(target, step.schema, places)
         leaving, entering = "every_leaving", "still_entering"
     if met < due:
-        raise _missing(str(step.life), step.schema, due - met, due)
+        table = str(step.life)
+        missing = due - met
+        equal = f"{table} has no key, and {missing} of {due} deleted rows equal no row of the lake table"
+        printed = ", ".join(
+            f'"{column.name}"'
+            for column in step.schema.stored
+            if column.type == _PRINTED or (column.mask and form_of(replace(column, mask=None)))
+        )
+        if printed:
+            raise TableHeld(
+                f"{equal}. A connector of MySQL prints JSON in a snapshot otherwise than in changes, and the table has "
+                f"{printed}: the form may differ, or rows may be missing. Let the connector send DDL "
+                "(include.schema.changes = true); or name columns that identify a row in the setting keys "
+                f'("{table}") and rebuild the table.',
+                table=table,
+            )
+        raise TableHeld(
+            f"{equal}, so rows of it are missing. If they are in quarantine, replay them; if the changefeed began "
+            "later than the table, or files were removed, rebuild the table from a changefeed that has all of its "
+            "rows.",
+            table=table,
+        )
     own = own_names(target.table)
     values = ", ".join(f"_cdc_s.{place}" for place in (*places, *own))
     nulls = ", ".join(f"NULL AS {place}" for place in (*places, *own))
@@ -63,29 +84,6 @@ def write(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batc
         f"WHEN NOT MATCHED THEN INSERT ({', '.join([*map(quoted, columns), *own])}) VALUES ({values})"
     )
     return 0
-
-
-def _missing(table: str, schema: TableSchema, missing: int, due: int) -> TableHeld:
-    """Return why rows to delete that equal no row hold their table."""
-    equal = f"{table} has no key, and {missing} of {due} deleted rows equal no row of the lake table"
-    printed = ", ".join(
-        f'"{column.name}"'
-        for column in schema.stored
-        if column.type == _PRINTED or (column.mask and form_of(replace(column, mask=None)))
-    )
-    if printed:
-        return TableHeld(
-            f"{equal}. A connector of MySQL prints JSON in a snapshot otherwise than in changes, and the table has "
-            f"{printed}: the form may differ, or rows may be missing. Let the connector send DDL "
-            "(include.schema.changes = true); or name columns that identify a row in the setting keys "
-            f'("{table}") and rebuild the table.',
-            table=table,
-        )
-    return TableHeld(
-        f"{equal}, so rows of it are missing. If they are in quarantine, replay them; if the changefeed began later "
-        "than the table, or files were removed, rebuild the table from a changefeed that has all of its rows.",
-        table=table,
-    )
 
 
 _PRINTED = "io.debezium.data.Json"

@@ -67,7 +67,12 @@ def write(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batc
         changes = changes.withColumn(_SAME, sql.lit(False))
     try:
         if batch.patches:
-            passed = _without_row(changes, step)
+            key = [place_of(schema, name).removeprefix("_cdc_s.") for name in schema.key]
+            lost = changes.where(f"{UNCHANGED} IS NOT NULL AND NOT {_FOUND} AND {OP} <> {int(Op.INSERT)}")
+            for op, count, first in lost.groupBy(OP).agg(sql.count("*"), sql.min(sql.struct(*key))).collect():
+                if op == int(Op.UPDATE):
+                    raise lost_row(str(step.life), count, tuple(first))
+                passed += count
             changes = changes.where(f"NOT ({_is_passed_over()})")
         if target.empty:
             columns = [sql.col(f"c{at}").alias(name) for at, name in enumerate(names)]
@@ -91,7 +96,10 @@ def _merge(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Bat
     (changes.hint("broadcast") if ends_only and few else changes).createOrReplaceTempView("changes")
     names = [column.name for column in schema.stored]
     places = [f"c{at}" for at in range(len(names))]
-    on = [f"_cdc_s.{_ENDS}", _later(step) if _repeats(step) else f"_cdc_t.{_OPEN}"]
+    on = [
+        f"_cdc_s.{_ENDS}",
+        f"(_cdc_t.{_OPEN} OR _cdc_t.{END_TS} > {step.lo})" if _repeats(step) else f"_cdc_t.{_OPEN}",
+    ]
     on += [key_equality(schema.column(name), place_of(schema, name)) for name in schema.key]
     on += [f"_cdc_t.{quoted(name)} BETWEEN {low} AND {high}" for name, (low, high) in sorted(batch.ranges.items())]
     all_places = [*places, COMMIT_TS, *_MOMENTS]
@@ -124,11 +132,6 @@ def _merge(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Bat
 def _repeats(step: ApplyRows) -> bool:
     """Return whether changes are read again from `lo` on: what the lake has of their keys from then on is replaced."""
     return not step.files
-
-
-def _later(step: ApplyRows) -> str:
-    """Return the condition of states that last beyond the beginning of what is read again."""
-    return f"(_cdc_t.{_OPEN} OR _cdc_t.{END_TS} > {step.lo})"
 
 
 def _beside_open(target: CommitTarget, changes: DataFrame, step: ApplyRows, track: Sequence[str]) -> DataFrame:
@@ -175,18 +178,6 @@ def _beside_open(target: CommitTarget, changes: DataFrame, step: ApplyRows, trac
 
 def _is_passed_over() -> str:
     return f"{UNCHANGED} IS NOT NULL AND {OP} = {int(Op.PATCH)} AND NOT {_FOUND}"
-
-
-def _without_row(changes: DataFrame, step: ApplyRows) -> int:
-    """Count the changes whose row is not there, and that are passed over; raises TableHeld for those that are not."""
-    key = [place_of(step.schema, name).removeprefix("_cdc_s.") for name in step.schema.key]
-    lost = changes.where(f"{UNCHANGED} IS NOT NULL AND NOT {_FOUND} AND {OP} <> {int(Op.INSERT)}")
-    passed = 0
-    for op, count, first in lost.groupBy(OP).agg(sql.count("*"), sql.min(sql.struct(*key))).collect():
-        if op == int(Op.UPDATE):
-            raise lost_row(str(step.life), count, tuple(first))
-        passed += count
-    return passed
 
 
 # --- DDL --------------------------------------------------------------------------------------------------------------
@@ -262,7 +253,13 @@ def _change(target: CommitTarget, step: DdlStep, rows: MovedRows) -> StateChange
         case DropTable():
             return StateChange(step.at, "true")
         case RecoverTable():
-            return StateChange(step.at, "false", _dropped(target))
+            # The states that ended when the table was dropped, which its newest label names.
+            snapshot, label = target.table.currentSnapshot(), None
+            while snapshot is not None and label is None:
+                label = Label.parse(dict(snapshot.summary()))
+                snapshot = target.table.snapshot(snapshot.parentId()) if snapshot.parentId() is not None else None
+            at = label.ddl if label is not None else -1
+            return StateChange(step.at, "false", target.session.spark.read.table(target.name).where(f"{END_TS} = {at}"))
         case ExchangePartition():
             if rows.entering is None:
                 raise TableHeld(
@@ -307,16 +304,6 @@ def _literal(value: Any, kind: str) -> str:
     if isinstance(value, bytes):
         return f"X'{value.hex()}'"
     return f"CAST({text_literal(value.isoformat() if hasattr(value, 'isoformat') else str(value))} AS {kind})"
-
-
-def _dropped(target: CommitTarget) -> DataFrame:
-    """Return the states that ended when the table was dropped, which its newest label names."""
-    snapshot, label = target.table.currentSnapshot(), None
-    while snapshot is not None and label is None:
-        label = Label.parse(dict(snapshot.summary()))
-        snapshot = target.table.snapshot(snapshot.parentId()) if snapshot.parentId() is not None else None
-    at = label.ddl if label is not None else -1
-    return target.session.spark.read.table(target.name).where(f"{END_TS} = {at}")
 
 
 def _write_change(target: CommitTarget, change: StateChange) -> None:
