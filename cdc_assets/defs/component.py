@@ -13,20 +13,6 @@ from cdc_assets.defs.changefeed import build_changefeed_defs
 from cdc_assets.settings.config import ChangefeedSettings, settings_of
 
 
-def _attributes() -> type[BaseModel]:
-    """The schema of `attributes`: the lake, and every setting of a changefeed, as YAML has them."""
-    lake = Field(description="The tables' location: `warehouse`, and `catalog` unless that is a local directory.")
-    fields: dict[str, Any] = {"lake": (dict[str, Any], lake)}
-    for name, field in ChangefeedSettings.model_fields.items():
-        kind = field.annotation
-        # A value may be a template, {{ env.NAME }}; it is checked in full once that is resolved.
-        fields[name] = (
-            str if kind is SecretStr else kind | str,
-            Field(... if field.is_required() else None, description=f"As `{name}` in changefeeds.yaml."),
-        )
-    return create_model("ChangefeedAttributes", __config__=ConfigDict(extra="forbid"), **fields)
-
-
 class Changefeed(dg.Component):
     """One changefeed, applied to Iceberg tables: assets, checks, jobs and sensors.
 
@@ -40,7 +26,16 @@ class Changefeed(dg.Component):
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
         """Return the schema of `attributes`."""
-        return _attributes()
+        lake = Field(description="The tables' location: `warehouse`, and `catalog` unless that is a local directory.")
+        fields: dict[str, Any] = {"lake": (dict[str, Any], lake)}
+        for name, field in ChangefeedSettings.model_fields.items():
+            kind = field.annotation
+            # A value may be a template, {{ env.NAME }}; it is checked in full once that is resolved.
+            fields[name] = (
+                str if kind is SecretStr else kind | str,
+                Field(... if field.is_required() else None, description=f"As `{name}` in changefeeds.yaml."),
+            )
+        return create_model("ChangefeedAttributes", __config__=ConfigDict(extra="forbid"), **fields)
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Changefeed:

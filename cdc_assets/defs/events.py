@@ -133,7 +133,18 @@ class RunEvents:
                     self._log_windows(table.life)
                 stopped = stopped or table.error is not None
                 self._rest(table, outcome.plan)
-        self._tableless(outcome.plan)
+        # Partitions of databases and views are logged once: there is nothing to do for them.
+        files = outcome.plan.history.other_files
+        if files:
+            if self._tableless_logged is None:
+                ddl = asset_key(self._name, "ddl")
+                self._tableless_logged = self._context.instance.get_materialized_partitions(ddl)
+            for file in files:
+                key = PartitionKey(file.table, file.version)
+                if format_partition_key(key) not in self._tableless_logged:
+                    self._tableless_logged.add(format_partition_key(key))
+                    self._materialize("ddl", key, ddl_metadata(outcome.plan, key, ()))
+                    self._materialize("dml", key, dml_metadata(outcome.plan, key, None, 0))
         self._newest = outcome
         self._let_go()
         now = time.monotonic()
@@ -233,21 +244,6 @@ class RunEvents:
                 self._check(event, False, table.report, table.reason)
             elif self._dml(plan, event, None, 0):
                 self._check(event, True, table.report if head else None)
-
-    def _tableless(self, plan: Plan) -> None:
-        """Log the partitions of databases and views once: there is nothing to do for them."""
-        files = plan.history.other_files
-        if not files:
-            return
-        if self._tableless_logged is None:
-            ddl = asset_key(self._name, "ddl")
-            self._tableless_logged = self._context.instance.get_materialized_partitions(ddl)
-        for file in files:
-            key = PartitionKey(file.table, file.version)
-            if format_partition_key(key) not in self._tableless_logged:
-                self._tableless_logged.add(format_partition_key(key))
-                self._materialize("ddl", key, ddl_metadata(plan, key, ()))
-                self._materialize("dml", key, dml_metadata(plan, key, None, 0))
 
     def _seen(self, life: Life) -> Tso:
         applied = self._before.get(life)

@@ -25,7 +25,6 @@ from cdc_assets.operations.requests import REQUIRED, Operation, OperationRun, Re
 from cdc_assets.pipeline.outcome import RunHooks
 from cdc_assets.pipeline.pipeline import log_steps
 from cdc_assets.planning.partitions import format_partition_key, format_table
-from cdc_assets.planning.plan import Plan
 from cdc_assets.run_coordinator import TABLE_TAG, TABLES_TAG
 
 Events = Callable[[dg.OpExecutionContext, ConfiguredFeed, LakePipeline, Callable[..., Iterator[Any]]], Iterator[Any]]
@@ -175,7 +174,15 @@ def _rebuilt(
     name, outcome = source.changefeed.name, pipeline.status()
     add_keys(context.instance, name, new_keys(context.instance, name, outcome.plan))
     for table in done:
-        yield from _partitions(context, source, pipeline, outcome.plan, table)
+        key = log_rebuilt(context, source, outcome.plan, table.life)
+        if key is None:
+            continue
+        # The table begins with a dump now: these are the events of its first partition.
+        description, partition = "built anew from the dump, with all that came since", format_partition_key(key)
+        ddl = ddl_metadata(outcome.plan, key, pipeline.ledger.journal(name, key.version))
+        dml = dml_metadata(outcome.plan, key, None, 0)
+        for asset, metadata in (("ddl", ddl), ("dml", dml)):
+            yield dg.AssetMaterialization(asset_key(name, asset), description, metadata, partition)
     yield from evaluations(source, pipeline, outcome, {table.life for table in done})
     for table in done:
         if table.name is not None:
@@ -184,21 +191,6 @@ def _rebuilt(
                 description=f"rebuilt from its history through {tso_time(table.through)}",
                 metadata=_swap_figures(table, tables[table.life].rows),
             )
-
-
-def _partitions(
-    context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: LakePipeline, plan: Plan, table: SwappedTable
-) -> Iterator[dg.AssetMaterialization]:
-    """Yield the events of `ddl` and `dml` for a table that begins with a dump now: its first partition."""
-    key = log_rebuilt(context, source, plan, table.life)
-    if key is None:
-        return
-    name, partition = source.changefeed.name, format_partition_key(key)
-    description = "built anew from the dump, with all that came since"
-    ddl = ddl_metadata(plan, key, pipeline.ledger.journal(name, key.version))
-    dml = dml_metadata(plan, key, None, 0)
-    for asset, metadata in (("ddl", ddl), ("dml", dml)):
-        yield dg.AssetMaterialization(asset_key(name, asset), description, metadata, partition)
 
 
 def _swap_figures(table: SwappedTable, rows: int | None) -> dict[str, Any]:

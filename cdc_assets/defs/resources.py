@@ -120,7 +120,21 @@ class ConfiguredFeed:
 
     def with_credentials(self, s3: S3Resource) -> ChangefeedSettings:
         """Return the changefeed's settings with the credentials of the S3 resource."""
-        return _with_s3(self.changefeed, s3)
+        settings = self.changefeed
+        if settings.source_options.store != "s3":
+            return settings
+        client = {"region_name": s3.region_name} if s3.region_name else None
+        given: dict[str, Any] = {
+            "endpoint_url": s3.endpoint_url,
+            "key": s3.aws_access_key_id,
+            "secret": s3.aws_secret_access_key,
+            "token": s3.aws_session_token,
+            "profile": s3.profile_name,
+            "anon": s3.use_unsigned_session or None,
+            "client_kwargs": client,
+        }
+        known = {name: value for name, value in given.items() if value is not None}
+        return settings.model_copy(update={"storage_options": merged(known, settings.storage())})
 
     def lake_tables(self) -> Mapping[Life, LakeTable]:
         """Return the changefeed's tables as the catalog has them now."""
@@ -160,21 +174,3 @@ def _stamp(path: str | Path | None) -> tuple[int, int] | None:
     except OSError:
         return None
     return stat and (stat.st_mtime_ns, stat.st_size)
-
-
-def _with_s3(settings: ChangefeedSettings, s3: S3Resource) -> ChangefeedSettings:
-    """Add the credentials of the S3 resource, unless the sink URI or storage_options have their own."""
-    if settings.source_options.store != "s3":
-        return settings
-    client = {"region_name": s3.region_name} if s3.region_name else None
-    given: dict[str, Any] = {
-        "endpoint_url": s3.endpoint_url,
-        "key": s3.aws_access_key_id,
-        "secret": s3.aws_secret_access_key,
-        "token": s3.aws_session_token,
-        "profile": s3.profile_name,
-        "anon": s3.use_unsigned_session or None,
-        "client_kwargs": client,
-    }
-    known = {name: value for name, value in given.items() if value is not None}
-    return settings.model_copy(update={"storage_options": merged(known, settings.storage())})

@@ -95,18 +95,15 @@ class Watch:
                 landing.advance()
         except InputError as error:
             news, lost = None, error.message
-        checkpoint, missing = self._complete_through(self._feed, landing)
-        return FeedNow(checkpoint, news, missing, lost)
-
-    def _complete_through(self, feed: Feed, landing: Landing) -> tuple[Tso, str]:
-        """Return the fence, or why there is none; determined again only when something was landed."""
-        kept = landing.store.stored()
-        if self._fence is None or self._fence[0] != kept:
+        # The fence is determined again only when something was landed.
+        stored = landing.store.stored()
+        if self._fence is None or self._fence[0] != stored:
             try:
-                self._fence = (kept, feed.source.fence(), "")
-            except MetadataMissing as missing:
-                self._fence = (kept, 0, str(missing))
-        return self._fence[1:]
+                self._fence = (stored, self._feed.source.fence(), "")
+            except MetadataMissing as problem:
+                self._fence = (stored, 0, str(problem))
+        checkpoint, missing = self._fence[1:]
+        return FeedNow(checkpoint, news, missing, lost)
 
 
 def has_more(feed_landing: Landing | None) -> bool:
