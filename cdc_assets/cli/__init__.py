@@ -25,7 +25,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -98,7 +98,10 @@ def main() -> None:
             "command again to finish what it began.",
             err=True,
         )
-        _leave(130)
+        # Threads are not waited for: one may decode a large window, or wait for Java. No commit is half done.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(130)
     except BrokenPipeError:
         sys.exit(DONE)
     except CdcError as error:
@@ -106,13 +109,6 @@ def main() -> None:
             click.echo(_trace(), err=True)
         click.echo(f"cdc-assets: {error}", err=True)
         sys.exit(WRONG if isinstance(error, SetupError) else HELD)
-
-
-def _leave(code: int) -> NoReturn:
-    """Exit without waiting for threads: one may decode a large window, or wait for Java. No commit is half done."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 def _trace() -> str:

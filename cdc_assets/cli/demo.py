@@ -183,7 +183,9 @@ def run_demo(directory: str, *, topics: bool = False) -> int:
     from cdc_assets.cli.options import show_status, started_as
     from cdc_assets.cli.query import query_line
     from cdc_assets.defs.instance import RunWatch, daemon
+    from cdc_assets.model.schema import TableId
     from cdc_assets.operations.landings import landing_status
+    from cdc_assets.operations.opening import open_state
     from cdc_assets.operations.status import lake_status
 
     _end_as_by_ctrl_c()
@@ -211,7 +213,14 @@ def run_demo(directory: str, *, topics: bool = False) -> int:
     click.echo("")
     known = lake_status(lake)
     show_status((row for row in known if row.state is not State.DROPPED), landing_status(lake, known))
-    _show_rows(lake)
+    with open_state(lake, NAME) as state:
+        accounts, savings = (state.read(TableId("bank", table)).sort_by("id") for table in ("accounts", "savings"))
+    click.echo(f"\nbank.accounts, read back from the lake (5 of {accounts.num_rows} rows):")
+    click.echo("  ".join(accounts.column_names))
+    for row in accounts.slice(0, 5).to_pylist():
+        click.echo("  ".join(str(value) for value in row.values()))
+    total = sum(accounts.column("balance").to_pylist()) + sum(savings.column("balance").to_pylist())
+    click.echo(f"accounts and savings together: {total} (600000.00 at every checkpoint)")
     click.echo(f"\nThe lake: {demo.lake} (Iceberg tables; catalog {demo.lake / 'catalog.db'})")
     click.echo(f"The changefeed: {demo.bucket}")
     click.echo(query_line(lake, str(demo.settings_file), ["bank.accounts"]))
@@ -254,47 +263,28 @@ def _why_not_loaded(
     return f"no table moved for {PATIENCE_SECONDS // 60} minutes"
 
 
-def _show_rows(lake: LakeSettings) -> None:
-    from cdc_assets.model.schema import TableId
-    from cdc_assets.operations.opening import open_state
-
-    with open_state(lake, NAME) as state:
-        accounts, savings = (state.read(TableId("bank", table)).sort_by("id") for table in ("accounts", "savings"))
-    click.echo(f"\nbank.accounts, read back from the lake (5 of {accounts.num_rows} rows):")
-    click.echo("  ".join(accounts.column_names))
-    for row in accounts.slice(0, 5).to_pylist():
-        click.echo("  ".join(str(value) for value in row.values()))
-    total = sum(accounts.column("balance").to_pylist()) + sum(savings.column("balance").to_pylist())
-    click.echo(f"accounts and savings together: {total} (600000.00 at every checkpoint)")
-
-
 def run_ui(directory: str, port: int, file: Path | None) -> int:
     """Run `dagster dev` on the demo, or on a settings file with Dagster's home beside it, until Ctrl-C."""
     _end_as_by_ctrl_c()
     try:
-        return _serve(directory, port, file)
+        if file is not None:
+            home = Path(os.environ.get("DAGSTER_HOME") or file.parent / ".dagster").resolve()
+            variables = {"CDC_ASSETS_CONFIG": str(file), "DAGSTER_HOME": str(home), "DAGSTER_DISABLE_TELEMETRY": "yes"}
+            environment = {**os.environ, **variables}
+        else:
+            demo = _demo_in(directory)
+            _prepare_once(demo)
+            file, home, environment = demo.settings_file, demo.home, demo.environment()
+        settings = load(file)
+        ready_jars(settings.needed_lake().extras)
+        click.echo(f"Dagster starts, its runs and partitions in {home}: half a minute or more (Ctrl-C ends it)")
+        from cdc_assets.defs.development import add_first_partitions, dagster_dev, prepare_home, refuse_taken
+
+        refuse_taken(port)
+        add_first_partitions(settings, prepare_home(home), partial(click.echo, err=True))
+        ready = partial(click.echo, f"Dagster is ready: http://127.0.0.1:{port}")
+        with dagster_dev(settings, environment, port, ready) as process:
+            return process.wait()
     except KeyboardInterrupt:
         click.echo("Dagster has ended; its runs and partitions stay.", err=True)
         return 0
-
-
-def _serve(directory: str, port: int, file: Path | None) -> int:
-    """Run `dagster dev` until it ends; return its exit code."""
-    if file is not None:
-        home = Path(os.environ.get("DAGSTER_HOME") or file.parent / ".dagster").resolve()
-        variables = {"CDC_ASSETS_CONFIG": str(file), "DAGSTER_HOME": str(home), "DAGSTER_DISABLE_TELEMETRY": "yes"}
-        environment = {**os.environ, **variables}
-    else:
-        demo = _demo_in(directory)
-        _prepare_once(demo)
-        file, home, environment = demo.settings_file, demo.home, demo.environment()
-    settings = load(file)
-    ready_jars(settings.needed_lake().extras)
-    click.echo(f"Dagster starts, its runs and partitions in {home}: half a minute or more (Ctrl-C ends it)")
-    from cdc_assets.defs.development import add_first_partitions, dagster_dev, prepare_home, refuse_taken
-
-    refuse_taken(port)
-    add_first_partitions(settings, prepare_home(home), partial(click.echo, err=True))
-    ready = partial(click.echo, f"Dagster is ready: http://127.0.0.1:{port}")
-    with dagster_dev(settings, environment, port, ready) as process:
-        return process.wait()
