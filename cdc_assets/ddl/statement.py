@@ -441,7 +441,7 @@ def emptied(sql: str, table: TableId) -> list[TableId]:
 
 
 _EMPTIES = re.compile(r"(?i)\b(?:TRUNCATE|(?:DROP|EXCHANGE|FIRST)\s+PARTITION)\b")
-"""What takes rows away in a text that cannot be read."""
+"""Words of DDL that takes rows away, for texts that cannot be read."""
 
 
 def soft_delete_option(sql: str) -> str:
