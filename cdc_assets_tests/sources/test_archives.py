@@ -464,9 +464,16 @@ def test_tombstones_that_a_sink_connector_left_out_are_known_by_their_deletes(
     ]
 
 
-def test_other_messages_that_are_missing_are_a_loss_though_there_are_deletes(tmp_path: Path) -> None:
-    kept = [(offset, message) for offset, message in enumerate(STREAM) if message[1] is not None and offset != 1]
-    for part in (kept[:4], kept[4:]):
+@pytest.mark.parametrize(("lost", "has_tombstones"), [(1, False), (5, True), (4, True)])
+def test_other_messages_that_are_missing_are_a_loss_though_there_are_deletes(
+    lost: int, has_tombstones: bool, tmp_path: Path
+) -> None:
+    kept = [
+        (offset, message)
+        for offset, message in enumerate(STREAM)
+        if offset != lost and (has_tombstones or message[1] is not None)
+    ]
+    for part in (kept[:4], kept[4:]) if lost != 5 else (kept[:5], kept[5:]):
         for name, held in lines_of("confluent", part).items():
             (tmp_path / name).write_text(held)
     with pytest.raises(InputError, match=r"behavior\.on\.null\.values = ignore"):

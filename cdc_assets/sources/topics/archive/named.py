@@ -80,19 +80,24 @@ def numbered(span: Span, parts: Iterable[MessageList], *, of_connector: bool = F
     """Yield the messages of a file whose offsets go up by one, unless it has them itself.
 
     A connector of Debezium's sends a tombstone behind each delete of a row with a key, and sink connectors leave
-    messages without value out by default. A file that lacks just as many messages as it has such deletes gets them
-    behind its last message: whether they are missing is known only once the next file is there, and offsets stay.
+    messages without value out by default. A file that lacks just as many messages as it has such deletes without their
+    tombstone gets these behind its last message: whether they are missing is known only once the next file is there,
+    and offsets stay.
 
     Raises InputError at the end where the file has more or fewer messages than its offsets leave room for.
     """
-    count, room, deleted = 0, span.stop - span.start, list[bytes | None]()
+    count, room, deleted, behind_delete = 0, span.stop - span.start, list[bytes | None](), False
     for part in parts:
         yield _table(span, span.start + count, part)
         count += len(part.values)
         if part.offsets is not None:
             room = count
         elif of_connector:
-            deleted += [key for key, value in zip(part.keys, part.values, strict=True) if is_keyed_delete(key, value)]
+            for key, value in zip(part.keys, part.values, strict=True):
+                if value is None and behind_delete and deleted[-1] == key:
+                    deleted.pop()
+                behind_delete = is_keyed_delete(key, value)
+                deleted += [key] if behind_delete else []
     if deleted and count + len(deleted) == room:
         tombstones = _table(span, span.start + count, MessageList(deleted, [None] * len(deleted)))
         place = tombstones.schema.get_field_index("timestamp_type")
