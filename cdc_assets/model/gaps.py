@@ -251,7 +251,11 @@ _REASONS: Mapping[Lack, tuple[str, str]] = {
         _FROM_DUMP,
     ),
     Lack.TOPICS: ("existed before its changefeed began (the topics have no CREATE TABLE of it)", _FROM_DUMP),
-    Lack.SNAPSHOT: (f"{_MAY_HAVE} (no snapshot in the topics has rows of it)", _FROM_CONNECTOR),
+    Lack.SNAPSHOT: (
+        f"{_MAY_HAVE} (no snapshot in the topics has rows of it)",
+        f"{_FROM_CONNECTOR} If the database was empty when the connector took its snapshot, give the connector's "
+        "configuration (--config).",
+    ),
     Lack.LATER: (
         "first appeared after its connector's snapshot had ended, which has no row of it: it is new, or was renamed, "
         "attached or added to the connector, which no message tells apart",

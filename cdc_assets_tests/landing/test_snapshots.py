@@ -138,6 +138,14 @@ def test_a_person_who_says_so_once_makes_all_tables_complete_that_appear_after_t
     assert feed.apply().complete
 
 
+@pytest.mark.parametrize(("mode", "expected"), [("initial", Whole.STATEMENT), ("never", Lack.SETTINGS)])
+def test_all_tables_are_later_ones_where_a_snapshot_had_no_row(mode: str, expected: object) -> None:
+    rows = [row(9, 1, table="one"), row(10, 1, table="two")]
+    feed = applied(rows, sink_uri=f"{URI}&snapshot.mode={mode}", **LATER)
+    assert [state(feed, name) for name in ("one", "two")] == [expected] * 2
+    assert state(applied(rows, **LATER), "one") is Lack.SNAPSHOT  # nothing says that the connector takes snapshots
+
+
 def test_tables_that_may_be_older_than_a_snapshot_are_not_new_by_that() -> None:
     rows = [*snapshot(1, 2, end="last"), row(9, 1, table="old"), row(10, 2, "incremental", table="old", op="r")]
     assert state(applied(rows, **LATER), "old") is Lack.SNAPSHOT

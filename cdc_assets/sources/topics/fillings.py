@@ -137,9 +137,16 @@ class Fillings:
         return Filling(Lack.CREATED, Whole.SNAPSHOT, *(2 * (file.version,) if is_empty else ()))
 
     def _is_later(self, file: SchemaFile) -> bool:
-        """Return whether a table first came after the snapshots of its sources, and nobody has its rows read apart."""
+        """Return whether a table first came after the snapshots of its sources, and nobody has its rows read apart.
+
+        A connector that takes snapshots, as its configuration says, and streams changes without having sent a row of
+        one, found no row.
+        """
         sources = self._sources.get(file.table.folded, set())
         ended = {source for (source, _), at in self._ended.items() if at < file.version}
+        if self._options.takes_rows:
+            shown = {snapshot.source for snapshots in self._by_table.values() for snapshot in snapshots}
+            ended |= self._streamed - shown
         return bool(sources) and sources <= ended and file.table.folded not in self._read_apart
 
     def _next(self, file: SchemaFile) -> Iterator[_Snapshot]:
