@@ -1049,7 +1049,7 @@ _SENT = re.compile(rb'(?<="op":"[a-z]")(?:,"ts_[mun]s":\d+)+')
 Columns of the row may have such names: only what stands in `source` and behind `op` is meant.
 """
 _BLOCK, _PAYLOAD = b'{"schema":{', b',"payload":'
-"""How a message begins that has a schema block, and what is behind the block, which other versions write otherwise."""
+"""Beginning of a message with a schema block, and what is behind the block, which other versions write otherwise."""
 _TRANSACTION = re.compile(
     rb',"transaction":(?:null|\{"id":"[^"]*","total_order":\d+,"data_collection_order":\d+\})(?=,"op":"[a-z]"|\}+$)'
 )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 __all__ = ["ADDRESSES", "address_bytes", "address_text"]
 
 _MAPPED = bytes(10) + b"\xff\xff"
-"""How the bytes of an address of IPv6 begin that stands for one of IPv4."""
+"""First bytes of an address of IPv6 that stands for one of IPv4."""
 
 
 def address_bytes(text: str, kind: str) -> bytes:
