@@ -6,5 +6,9 @@ import re
 
 
 def exact(name: str) -> str:
-    """Return a column's name as polars takes it in expressions, keys and subsets: it reads `^…$` as a pattern there."""
-    return f"^{re.escape(name)}$" if name.startswith("^") and name.endswith("$") else name
+    """Return a column's name as polars takes it in expressions, keys and subsets.
+
+    There polars reads `^…$` as a pattern and `*` as all columns.
+    """
+    is_pattern = name == "*" or (name.startswith("^") and name.endswith("$"))
+    return f"^{re.escape(name)}$" if is_pattern else name

@@ -1,4 +1,4 @@
-"""Columns with names that polars takes for patterns: `^v$`, beside a column `v` that the pattern means."""
+"""Columns with names that polars takes for patterns, `^v$` and `*`, beside a column `v` that the pattern means."""
 
 from __future__ import annotations
 
@@ -19,7 +19,15 @@ from cdc_assets_tests.memory_lake import MemoryForgetting, MemoryLake
 PATTERN = "^v$"
 ROWS = [("I", 1, 1, "a"), ("I", 1, 2, "a"), ("I", 2, 3, "b"), ("U", 3, 1, "b"), ("U", 4, 1, "b"), ("D", 5, 3, "b")]
 STATE = ("_cdc_start_ts", "_cdc_end_ts")
-HISTORY: Mapping[str, Any] = {"shop.*": {"kinds": ["log", "scd2"], "track": [PATTERN]}}
+
+
+@pytest.fixture(params=[PATTERN, "*"], autouse=True)
+def _each_pattern(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.PATTERN", request.param)
+
+
+def history() -> Mapping[str, Any]:
+    return {"shop.*": {"kinds": ["log", "scd2"], "track": [PATTERN]}}
 
 
 class Shop:
@@ -49,7 +57,7 @@ class Shop:
 def test_rows_of_such_a_key_are_told_apart_by_it_in_every_kind_of_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop = Shop(tmp_path, monkeypatch, keyed=True, history=HISTORY)
+    shop = Shop(tmp_path, monkeypatch, keyed=True, history=history())
     assert shop.pipeline().apply("run").tables
     assert shop.rows("") == [(1, "b")]
     ends = [(key, start - FIRST, end and end - FIRST) for key, _, start, end in shop.rows("scd2", *STATE)]
