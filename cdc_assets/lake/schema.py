@@ -546,6 +546,13 @@ def _guess_comment(schema_change: RetypeColumn) -> str:
     return f"-- {schema_change.new.name} is approximate: {schema_change.approximate}"
 
 
+_OF_ICEBERG = frozenset(
+    ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
+)
+"""Columns that Iceberg shows of every table, by which Spark finds the rows that change: of a table with a column of
+such a name it reads none."""
+
+
 def refuse_names(schema: TableSchema, step: CreateTable | ChangeTable) -> None:
     """Raise TableHeld for a column with a name of the lake's own, or with that of another one but for its case."""
     names, own = dict[str, str](), {column.name.lower() for column in own_columns(step.life.kind)}
@@ -559,7 +566,7 @@ def refuse_names(schema: TableSchema, step: CreateTable | ChangeTable) -> None:
                 "does not distinguish such names. Leave one of them out at the source (column.exclude.list), or give "
                 "it another name there."
             )
-        elif folded.startswith("_cdc_") or folded in own:
+        elif folded.startswith("_cdc_") or folded in own or folded in _OF_ICEBERG:
             reason = (
                 f'the column name "{column.name}" is reserved for the lake\'s own columns. '
                 "Exclude the column with the changefeed's column selectors."

@@ -102,7 +102,7 @@ def test_the_columns_stay_last_and_keep_their_values_across_ddl_and_repeated_win
     assert source.columns() == ["id", "note", "amount", "_cdc_commit_ts"]
 
 
-@pytest.mark.parametrize("name", [*BOTH, "_CDC_Place"])
+@pytest.mark.parametrize("name", [*BOTH, "_CDC_Place", "_file", "_POS", "_row_id"])
 def test_a_column_of_the_source_with_such_a_name_holds_its_table(name: str, lake: Lake) -> None:
     schema = TableSchema((ID, Column(name, "VARCHAR", precision=9)), ("id",))
     with pytest.raises(TableHeld, match="reserved for the lake's own columns"):
