@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import ClassVar
 
 import polars as pl
@@ -32,13 +32,13 @@ from cdc_assets.decoding import DELIVERY, FILE
 from cdc_assets.decoding.own_columns import LAST_CHANGE, OwnColumn
 from cdc_assets.errors import MalformedData, as_cdc_error
 from cdc_assets.features.dumps.formats import dumped_rows
-from cdc_assets.formats import SplitReader, Wire, commit_stamps, decode_among
+from cdc_assets.formats import SplitReader, Wire, commit_stamps, decode_among, decode_together
 from cdc_assets.formats.changes import position_column, shape_of
 from cdc_assets.formats.decoded import COMMIT_TS, LINE, MOVED, OP, POSITION, UNCHANGED, Content, Decoded
 from cdc_assets.formats.redaction import OF_FORGOTTEN, without_quotes, without_values
 from cdc_assets.model.reports import FileStats, KeyRange, Reject, Report
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.splits import DataFile
+from cdc_assets.model.splits import DataFile, in_shares
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.collations import is_plain, normal_form
@@ -48,6 +48,9 @@ from cdc_assets.types.mysql_types import arrow_type
 
 MAX_REJECTS = 20
 """Rejects that a report carries in full; all are counted."""
+
+_TOGETHER_BYTES = 1 << 20
+"""Messages of several splits that have fewer bytes are decoded at once."""
 
 _NOTHING = Decoded(pa.table({}))
 
@@ -132,22 +135,56 @@ def read_splits(step: ApplyRows, positions: Iterable[int], reader: SplitReader) 
     A file that is refused behind rows that were yielded is yielded once more, as refused. Raises InputError for a file
     that is gone.
     """
-    quoted = may_quote(step)
-    for position in positions:
-        file = step.files[position]
-        table, schema = step.reading.schemas[file.root, file.version]
-        data: Content = b"" if file.piece else reader.read(file.path)
-        wire = reader.wire(file.path)
-        wire = wire.having(step.reading.former) if step.reading.former else wire
-        split = Split(position, file, table, schema, wire, data, _NOTHING, _NOTHING.changes)
-        try:
-            with concerning_file(file, quoted=quoted):
-                blocks = _brought(split, reader) if file.piece else _decoded(split, step)
-                for owner, block in blocks:
-                    yield _with_block(split, owner, block)
-        except MalformedData as error:
-            stamps = _stamps_in_dump(split, step)
-            yield split.refusing(error) if stamps is None else _older(split, stamps)
+    quoted, files = may_quote(step), step.files
+
+    def alike(position: int) -> tuple[str, Tso, bool]:
+        file = files[position]
+        return file.root, file.version, file.messages is not None and file.size < _TOGETHER_BYTES
+
+    for (*_, is_small), run in groupby(positions, alike):
+        most_bytes = _TOGETHER_BYTES if is_small else 0
+        for share in in_shares(run, lambda position: files[position].size, len(files), most_bytes):
+            splits = [_opened(step, position, reader) for position in share]
+            if decoded := _decoded_together(splits, quoted=quoted):
+                yield from (
+                    _with_block(split, split.table, block) for split, block in zip(splits, decoded, strict=True)
+                )
+                continue
+            for split in splits:
+                yield from _blocks(split, step, reader, quoted=quoted)
+
+
+def _opened(step: ApplyRows, position: int, reader: SplitReader) -> Split:
+    file = step.files[position]
+    table, schema = step.reading.schemas[file.root, file.version]
+    data: Content = b"" if file.piece else reader.read(file.path)
+    wire = reader.wire(file.path)
+    wire = wire.having(step.reading.former) if step.reading.former else wire
+    return Split(position, file, table, schema, wire, data, _NOTHING, _NOTHING.changes)
+
+
+def _decoded_together(splits: Sequence[Split], *, quoted: bool) -> list[Decoded]:
+    """Return the changes of each of several splits, [] where each has to be decoded by itself."""
+    first, contents = splits[0], [split.data for split in splits]
+    if len(splits) == 1:
+        return []
+    try:
+        with concerning_file(first.file, quoted=quoted):
+            return decode_together(first.wire, contents, first.table, first.schema)
+    except MalformedData:
+        return []
+
+
+def _blocks(split: Split, step: ApplyRows, reader: SplitReader, *, quoted: bool) -> Iterator[Split]:
+    """Yield a file block by block, decoded or refused."""
+    try:
+        with concerning_file(split.file, quoted=quoted):
+            blocks = _brought(split, reader) if split.file.piece else _decoded(split, step)
+            for owner, block in blocks:
+                yield _with_block(split, owner, block)
+    except MalformedData as error:
+        stamps = _stamps_in_dump(split, step)
+        yield split.refusing(error) if stamps is None else _older(split, stamps)
 
 
 def _stamps_in_dump(split: Split, step: ApplyRows) -> list[Tso] | None:

@@ -2,12 +2,14 @@
 
 LandedReader.read(path)   the messages of one table that a split names, out of the landing
 decode(frame, …)          its changes
+merged, parted            several frames as one, and its changes as those of each
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +37,8 @@ __all__ = [
     "SplitPart",
     "commit_stamps",
     "decode",
+    "merged",
+    "parted",
     "raw_records",
     "record_beginning",
     "record_identity",
@@ -174,6 +178,28 @@ def decode(frame: Frame, path: str, table: TableId, schema: TableSchema, options
     rejects = tuple(reject for decoded in parts for reject in decoded.rejects)
     deliveries = pa.concat_tables(pa.table({"delivery": decoded.deliveries}) for decoded in parts).column(0)
     return Decoded(changes, rejects, None, notes, stated, deliveries)
+
+
+def merged(frames: Sequence[Frame]) -> Frame:
+    """Return the messages of splits of one table and version as those of one split, in their order."""
+    messages = pa.Table.from_batches([frame.messages for frame in frames])
+    return Frame.of(messages, frames[0].since, frames[0].until)
+
+
+def parted(decoded: Decoded, frames: Sequence[Frame]) -> list[Decoded]:
+    """Return the changes of each of `frames`, of which `decoded` has all as of one split without notes and rejects."""
+    ends = np.cumsum([pc.sum(frame.messages.column("ordinals").value_lengths()).as_py() or 0 for frame in frames])
+    changes, deliveries, lines = decoded.changes, decoded.deliveries, decoded.changes.column(LINE).to_numpy()
+    assert deliveries is not None
+    assert (np.diff(lines) >= 0).all(), "changes come by their lines"
+    bounds = np.searchsorted(lines, [0, *ends], side="right").tolist()
+    place, parts = changes.schema.get_field_index(LINE), []
+    for (start, stop), before in zip(pairwise(bounds), [0, *ends.tolist()], strict=False):
+        rows = changes.slice(start, stop - start)
+        own_lines = pc.subtract(rows.column(LINE), pa.scalar(before, pa.int64()))
+        rows = rows.set_column(place, changes.schema.field(LINE), own_lines)
+        parts.append(replace(decoded, changes=rows, deliveries=deliveries.slice(start, stop - start)))
+    return parts
 
 
 def _batches(frame: Frame) -> list[Lines]:
