@@ -20,7 +20,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
 from pyiceberg.manifest import ManifestContent
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from cdc_assets.errors import TableMoved
 from cdc_assets.lake.catalogs.catalog import LazyCatalog, entry, io_of
@@ -57,6 +60,22 @@ class AppendOnlyState:
     files: Mapping[str, tuple[str, ...]]
     properties: Mapping[str, str]
     at_ms: int = 0
+
+
+class _Commit(Transaction):
+    """A transaction that copies the table's metadata only once it has changes of its own.
+
+    PyIceberg copies the metadata, with all snapshots, at each of 16 looks: more work than the rest of a commit.
+    """
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The metadata with the changes so far."""
+        return super().table_metadata if self._updates else self._table.metadata
+
+    def remove(self, snapshots: list[int]) -> None:
+        """Remove snapshots, in the same commit."""
+        self._apply((RemoveSnapshotsUpdate.model_validate({"snapshot-ids": snapshots}),))
 
 
 class GrowingTable:
@@ -229,7 +248,8 @@ class GrowingTable:
         """
         gone = frozenset(old)
         leaving = _leaving(table, gone) if gone else []
-        with table.transaction() as work:
+        work = _Commit(table)
+        with work:
             update = work.update_snapshot(snapshot_properties=dict(properties))
             snapshot: Any = update.overwrite() if gone else update.merge_append()
             with snapshot as change:
@@ -237,6 +257,8 @@ class GrowingTable:
                     change.append_data_file(parquet_file_to_data_file(table.io, table.metadata, file.location))
                 for data_file in leaving:
                     change.delete_data_file(data_file)
+            if properties and (past := _appended_to(table.metadata)):
+                work.remove(past)
 
     # --- upkeep ---
 
@@ -359,6 +381,20 @@ class GrowingTable:
             work.update_spec() as spec,
         ):
             spec.add_identity(self._part)
+
+
+def _appended_to(metadata: TableMetadata) -> list[int]:
+    """Return the snapshots that only lack files of the next one, but for the current one.
+
+    Each commit writes and reads all snapshots that there are. Those before a replacement keep its old files.
+    """
+    parents = {
+        snapshot.parent_snapshot_id
+        for snapshot in metadata.snapshots
+        if snapshot.summary is not None and snapshot.summary.operation is Operation.APPEND
+    }
+    past = (snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.snapshot_id in parents)
+    return [snapshot_id for snapshot_id in past if snapshot_id != metadata.current_snapshot_id]
 
 
 def _leaving(table: Table, gone: frozenset[str]) -> list[Any]:

@@ -13,6 +13,7 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 
 from cdc_assets.errors import BadSettings, InputError, TableMoved
 from cdc_assets.lake.row_groups import WrittenFile
+from cdc_assets.lake.table_files import referenced_files
 from cdc_assets.landing import iceberg
 from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.landing.landing import Landing
@@ -142,6 +143,26 @@ def test_a_compaction_that_comes_between_does_no_harm(feed: TopicFeed) -> None:
     commits = feed.landing.advance().commits
     assert (commits, rows(rival)) == (1, [(0, 1), (0, 3)])
     rival.close()
+
+
+def test_landings_leave_few_snapshots_and_those_whose_files_were_replaced(feed: TopicFeed) -> None:
+    """What a landing costs grows with the snapshots that there are, and one comes every few seconds."""
+
+    def land(*times: int) -> None:
+        for at in times:
+            broker(feed).send(0, *([ddl(100)] if not at else []), row(120 + at, at, 7), mark(150 + at))
+            feed.landing.advance()
+
+    table = store(feed).table
+    land(0, 1, 2, 3, 4, 5)
+    assert len(table.load().metadata.snapshots) == 2
+    files = store(feed).stored().rows
+    limits = LandingLimits(Retention(1e6), small_files=2, removed_days=1e6)
+    maintain_landing(feed.landing, lambda _: TableNeed(None), 1 << 42, limits)
+    land(6, 7, 8)
+    assert len(table.load().metadata.snapshots) == 4  # rows and events are put together in a commit each
+    assert {Path(file).name for file in files} <= {Path(file).name for file in referenced_files(table.load(), table.io)}
+    assert len(rows(store(feed))) == 9
 
 
 @pytest.mark.parametrize("error", [CommitFailedException, CommitStateUnknownException])
