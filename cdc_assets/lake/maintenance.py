@@ -19,7 +19,6 @@ from pyiceberg.manifest import DataFileContent, ManifestContent
 
 from cdc_assets.errors import InputError, TableMoved
 from cdc_assets.features.kinds.lake_checks import history_problem
-from cdc_assets.features.quarantine.lake import Quarantine
 from cdc_assets.formats.decoded import POSITION
 from cdc_assets.io.retries import retrying
 from cdc_assets.lake.catalogs.catalog import table_io
@@ -56,7 +55,7 @@ class LakeMaintenance:
     def __init__(self, lake: Lake, settings: MaintenanceSettings) -> None:
         self.lake = lake
         self.settings = settings
-        self._quarantine = Quarantine(lake.state)
+        self._records = lake.workbench.records
 
     # --- looking ---
 
@@ -154,7 +153,7 @@ class LakeMaintenance:
         for version in exchanges.get(lake_table.life, ()):
             with suppress(InputError):
                 yield snapshot_below(self.lake.state.file(lake_table.metadata_location), lake_table, version)[0]
-        waiting = self._quarantine.tokens(lake_table.life) if self._quarantine.counts() else {}
+        waiting = self._records.tokens(lake_table.life) if self._records.counts() else {}
         begun = {token for tokens in waiting.values() for token in tokens}
         for snapshot in line:
             if snapshot.summary.get(REPLAY) in begun or snapshot.summary.get(REBUILD) in tokens:
@@ -190,7 +189,7 @@ class LakeMaintenance:
 
     def problem(self, life: Life, schema: TableSchema) -> str:
         """Return what is wrong with the rows of a history table of these columns, a sentence, "" for nothing."""
-        if self._quarantine.counts().keys() & {life, life.source}:
+        if self._records.counts().keys() & {life, life.source}:
             return ""
         with races(str(life)), self.lake.workbench.sessions.step() as session:
             return history_problem(self.lake.state, session, life, schema)

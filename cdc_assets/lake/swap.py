@@ -21,7 +21,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from cdc_assets.errors import RebuildRefused, TableMoved
-from cdc_assets.features.quarantine.lake import Quarantine
 from cdc_assets.lake.commit import CommitTarget, columns_of, overwrite, publish, refuse_moved
 from cdc_assets.lake.lake_table import (
     BASE,
@@ -183,14 +182,14 @@ class Rebuilds:
     @contextmanager
     def _marked(self, theirs: LakeTable, token: str) -> Iterator[dict[str, str]]:
         """Yield the properties of a swap beside its label; the table has all quarantined records then."""
-        records = Quarantine(self._state)
-        with records.bringing_in(theirs.life, _lines_of(records, theirs)) as mark:
+        records = self.live.workbench.records
+        with records.bringing_in(theirs.life, records.places_in(theirs.life, theirs.label.rows_from)) as mark:
             yield {REBUILD: token, **mark}
 
     def close_records(self, aside: Lake, life: Life) -> None:
         """Close the quarantined records of a dropped table: those that exchanged rows with it have them now."""
-        records = Quarantine(self._state)
-        records.close(life, _lines_of(records, aside.state.find(life)))
+        records = self.live.workbench.records
+        records.close(life, records.places_in(life, aside.state.find(life).label.rows_from))
 
     def _create(self, theirs: LakeTable, token: str, started: float) -> StepResult:
         """Create a live table that did not exist, with its rows and its label at once."""
@@ -282,12 +281,6 @@ class Rebuilds:
 
 
 # --- rows and columns -------------------------------------------------------------------------------------------------
-
-
-def _lines_of(records: Quarantine, theirs: LakeTable) -> list[tuple[str, int]]:
-    """Return files and lines of the quarantined records that an aside table has."""
-    through = theirs.label.rows_from
-    return [row.place for row in records.read() if row.life == theirs.life and row.is_within(-1, through)]
 
 
 def _rows(session: StepSession, lake_table: LakeTable) -> DataFrame:

@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from cdc_assets.decoding.keyed_rows import RecordLookup, RecordReplay
 from cdc_assets.errors import TableMoved
-from cdc_assets.features.quarantine.lake import Quarantine
 from cdc_assets.formats import SplitReader
 from cdc_assets.formats.decoded import POSITION
 from cdc_assets.lake import table_renames
@@ -255,17 +254,17 @@ class Lake:
                 refuse_revised(self.state.find(life), staged.revision)
 
             try:
-                Quarantine(self.state).keep(step, io, stage.rejects_of(io, staged), run, refuse)
+                self.workbench.records.keep(step, io, stage.rejects_of(io, staged), run, refuse)
             except FileNotFoundError as gone:  # who forgets rows removes stages that have them
                 raise TableMoved(f"{step.life}: its stage was removed meanwhile ({gone}). Plan again.") from gone
 
     def quarantined(self, raw: bool = False, closed: bool = False) -> tuple[QuarantinedRow, ...]:
         """Return the open records, or all of them, with their bytes if requested. Starts no JVM."""
-        return Quarantine(self.state).read(raw=raw, closed=closed)
+        return self.workbench.records.read(raw=raw, closed=closed)
 
     def quarantined_counts(self) -> Mapping[Life, int]:
         """Return how many records of each table are open. Starts no JVM."""
-        return Quarantine(self.state).counts()
+        return self.workbench.records.counts()
 
     def replay(self, replay: RecordReplay, reader: SplitReader) -> RecordLookup:
         """Merge the changes of quarantined records' keys in one commit, and mark the records that fit now.

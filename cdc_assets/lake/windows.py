@@ -26,7 +26,6 @@ from cdc_assets.errors import CdcError, TableMoved
 from cdc_assets.features.columns.lake import set_lake_columns, with_missing_columns
 from cdc_assets.features.kinds.decoding import kind_of, partition_column
 from cdc_assets.features.kinds.lake import writer_of
-from cdc_assets.features.quarantine.lake import Quarantine
 from cdc_assets.formats import SplitReader
 from cdc_assets.lake.commit import CommitTarget, publish
 from cdc_assets.lake.compaction import EVERY, compact
@@ -100,8 +99,9 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> St
                 io = bench.storage(work.lake_table)[1]
                 if staged.rows:
                     batch = stage.read_manifest(io, staged.path)
-                records = Quarantine(bench.state)
-                if batch.unmade is not None and (staged.report.set_aside or _may_lack_rows(work, step, records)):
+                records = bench.records
+                may_lack = staged.report.set_aside or bool(work.lake_table.revision)  # rows of it were forgotten
+                if batch.unmade is not None and (may_lack or records.waits(step.life.source)):
                     batch = dataclasses.replace(batch, unmade=None)
                 with records.bringing_in(step.life, records.fitting(step, io, stage.rejects_of(io, staged))) as mark:
                     given = (
@@ -138,11 +138,6 @@ def _refuse_otherwise_deleted(work: Work, step: ApplyRows) -> None:
         )
 
 
-def _may_lack_rows(work: Work, step: ApplyRows, records: Quarantine) -> bool:
-    """Return whether a table may lack rows for a reason that is known: they were forgotten, or are in quarantine."""
-    return bool(work.lake_table.revision) or any(life.source == step.life.source for life in records.counts())
-
-
 def repair_rows(
     bench: Workbench, step: ApplyRows, changes: pa.Table, repair: str, snapshot: int | None = None
 ) -> StepResult:
@@ -174,7 +169,7 @@ def replay_records(bench: Workbench, replay: RecordReplay, reader: SplitReader) 
     its own commit, too. Raises TableMoved if the table's progress is no longer `replay.frame.hi`, or if another run has
     replayed them.
     """
-    step, records, spark = replay.frame, Quarantine(bench.state), bench.sessions.side().spark
+    step, records, spark = replay.frame, bench.records, bench.sessions.side().spark
     life, equal_rows = step.life, kind_of(step).EQUAL_ROWS
 
     def added() -> set[tuple[str, int]]:

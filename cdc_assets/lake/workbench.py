@@ -12,6 +12,7 @@ import pyarrow.fs as pafs
 from pyspark.errors import AnalysisException
 
 from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, SetupError, TableHeld, TableMoved
+from cdc_assets.features.quarantine.lake import Quarantine
 from cdc_assets.lake import table_renames
 from cdc_assets.lake.catalogs.catalog import local_path
 from cdc_assets.lake.catalogs.remembered import discard_lent, io_properties, remember
@@ -83,6 +84,11 @@ class Workbench:
     def engine(self) -> stage.Engine:
         """Decides what executors read, and starts Spark when they are to."""
         return stage.Engine(lambda: self.sessions.side().spark, lambda: self.sessions.local, self.decode)
+
+    @property
+    def records(self) -> Quarantine:
+        """The records of the changefeed that were set aside."""
+        return Quarantine(self.state)
 
     def storage(self, lake_table: LakeTable) -> tuple[str, dict[str, str]]:
         """Return where windows of a table are staged, and PyIceberg's properties for that place.

@@ -35,7 +35,6 @@ from pyarrow.fs import LocalFileSystem
 
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.features.forgetting.lake_search import SearchedTable, stage_has_keys, stages
-from cdc_assets.features.quarantine.lake import Quarantine
 from cdc_assets.io.retries import retrying
 from cdc_assets.lake.commit import data_file, expire, guard, set_properties
 from cdc_assets.lake.failures import answering
@@ -95,7 +94,7 @@ class LakeForgetting:
         for ticket in LakeTickets(self.lake.state, REBUILD).tickets():
             reason = f"a rebuild that began at {ticket.since} is not finished: run it again"
             reasons |= dict.fromkeys(tables, f"{reason}, or let maintain remove what is left of it")
-        records = Quarantine(self.lake.state)
+        records = self.lake.workbench.records
         for life in tables if records.counts() else ():
             if any(tokens for tokens in records.tokens(life).values()):
                 reasons[life] = f"a replay of records of {life} is not finished: run it again"
@@ -250,7 +249,7 @@ class LakeForgetting:
 
     def quarantined(self) -> tuple[QuarantinedRow, ...]:
         """Return the open records of the quarantine, with their bytes and keys."""
-        return Quarantine(self.lake.state).read(raw=True)
+        return self.lake.workbench.records.read(raw=True)
 
     def forget_stages(self, targets: Mapping[Life, WantedKeys], has: HasKeys) -> int:
         """Remove the stages that have rows of the keys, and old ones that cannot be read; return how many.
@@ -277,12 +276,12 @@ class LakeForgetting:
 
         Of those that are not open any more, also such as may have it.
         """
-        records = Quarantine(self.lake.state).remove(has, may_have)
+        records = self.lake.workbench.records.remove(has, may_have)
         return tuple(f"{file} line {line}" for file, line in records)
 
     def search_records(self, has: HasKeys) -> SearchedFiles:
         """Read every file of the quarantine, and tell which have such records."""
-        return SearchedFiles("quarantine", *Quarantine(self.lake.state).search(has))
+        return SearchedFiles("quarantine", *self.lake.workbench.records.search(has))
 
 
 @contextmanager

@@ -102,6 +102,14 @@ class Quarantine:
 
     # --- reading ---
 
+    def waits(self, source: Life) -> bool:
+        """Return whether records of tables of a source table are open."""
+        return any(life.source == source for life in self.counts())
+
+    def places_in(self, life: Life, through: Tso) -> list[tuple[str, int]]:
+        """Return files and lines of the open records of a table at or below a position."""
+        return [row.place for row in self.read() if row.life == life and row.is_within(-1, through)]
+
     def read(self, *, raw: bool = False, closed: bool = False) -> tuple[QuarantinedRow, ...]:
         """Return the records by table, file and line: the open ones, or all; with their bytes if `raw`."""
         columns = None if raw else [name for name in EVENTS.names if name not in ("raw", "keys")]
