@@ -61,7 +61,7 @@ FEATURES = {
         r"complet|gaps",
         29,
     ),
-    "quarantine": Feature(r"[Qq]uarantin", r"quarantine", 20),
+    "quarantine": Feature(r"[Qq]uarantin", r"quarantine", 15),
     "value settings": Feature(
         r"Recipes|SettingsChange|read_otherwise|new_settings|masked_since|masked_otherwise",
         r"recipe",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from cdc_assets.errors import CdcError
 from cdc_assets.landing.retention import Needs, TableNeed
+from cdc_assets.model.features import hooks
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.progress import AppliedState, Life, Phase, source_of
 from cdc_assets.model.schema import TableId
@@ -112,8 +113,6 @@ def _wanted(pipeline: Pipeline, planned: Plan) -> Mapping[Life, str]:
 
     A table that exchanged rows with such a one is among them: a rebuild of one reads both.
     """
-    from cdc_assets.features.quarantine.operations import awaiting_replay  # what only shows landings needs no planner
-
     stopped = {
         source_of(state.life)
         for state in pipeline.ledger.states().get(pipeline.settings.name, ())
@@ -121,7 +120,8 @@ def _wanted(pipeline: Pipeline, planned: Plan) -> Mapping[Life, str]:
     }
     wanted = {life.source: HELD for life in planned.history.lives if str(life.source) in stopped}
     wanted |= {step.life.source: HELD for step in planned.steps if isinstance(step, HoldTable)}
-    wanted = {**dict.fromkeys(awaiting_replay(pipeline), SET_ASIDE), **wanted}
+    for _, read_again in hooks("operations", "read_again"):
+        wanted = {**dict.fromkeys(read_again(pipeline), SET_ASIDE), **wanted}
     partners = dict[Life, set[Life]]()
     for life, table in planned.history.lives.items():
         for _, other in table.exchanges:

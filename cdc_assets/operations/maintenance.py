@@ -12,7 +12,7 @@ from cdc_assets.lake.chores import Chores, TableFacts, chores, expirable, is_ove
 from cdc_assets.lake.tickets import REBUILD, LakeTickets
 from cdc_assets.landing.maintenance import LandingDue, LandingLimits, LandingUpkeep, landing_due, maintain_landing
 from cdc_assets.landing.retention import Retention
-from cdc_assets.model.features import parts
+from cdc_assets.model.features import hooks
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import Aside, Grid, OperationReport
 from cdc_assets.model.schema import TableId
@@ -181,7 +181,7 @@ def maintain(
     applied, keeper = pipeline.lake.applied(), LakeMaintenance(pipeline.lake, pipeline.settings.maintenance)
     exchanges = open_exchanges(planned, applied)
     removed: dict[str, tuple[str, ...]] = {
-        feature: () if tables else module.expire(pipeline, now_ms, dry) for feature, module in parts("operations")
+        feature: () if tables else expire(pipeline, now_ms, dry) for feature, expire in hooks("operations", "expire")
     }
     names = {life: state.name for life, state in applied.items()}
     known = keeper.facts(exchanges)

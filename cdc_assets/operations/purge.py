@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.model.features import parts
+from cdc_assets.model.features import hooks
 from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.reports import Grid, OperationReport, StepResult
@@ -87,10 +87,10 @@ def purge(
     names = {life: _names(planned, life) for life in dropped}
     if unknown := [text for text in tables if not any(is_called(text, (life, *names[life])) for life in dropped)]:
         raise BadSettings(f"{min(unknown)} is not a dropped table of the lake; those are: {_listed(dropped)}.")
-    needed, waiting = open_exchanges(planned, planned.applied), pipeline.lake.quarantined_counts()
-    kept = {life: why for _, module in parts("operations") for life, why in module.needed(pipeline).items()}
+    exchanges = open_exchanges(planned, planned.applied)
+    kept = {life: why for _, needed in hooks("operations", "needed") for life, why in needed(pipeline, planned).items()}
     results = [
-        PurgeResult(life, names[life][-1], state.progress.tso, kept.get(life) or _need(planned, life, needed, waiting))
+        PurgeResult(life, names[life][-1], state.progress.tso, kept.get(life) or _need(planned, life, exchanges))
         for life, state in sorted(dropped.items())
         if (not tables or any(is_called(text, (life, *names[life])) for text in tables))
         and (before_ms is None or wall_clock_ms(state.progress.tso) < before_ms)
@@ -115,17 +115,8 @@ def _names(planned: Plan, life: Life) -> tuple[TableId, ...]:
     return (life.born_as, *table.every_name) if table is not None else (life.born_as,)
 
 
-def _need(
-    planned: Plan,
-    life: Life,
-    exchanges: Mapping[Life, frozenset[Tso]],
-    quarantined: Mapping[Life, int],
-) -> str:
+def _need(planned: Plan, life: Life, exchanges: Mapping[Life, frozenset[Tso]]) -> str:
     """Return why a table is still needed, "" if it is not."""
-    table = planned.history.lives.get(life)
-    if quarantined.get(life) and table is not None and table.exchanges:
-        other = table.exchanges[-1][1]
-        return f"its records in quarantine may be rows of {other}, with which it exchanged rows: rebuild that one first"
     if planned.of(life):
         return "the next apply changes it"
     if life in planned.idle and life.source in planned.sources and planned.sources[life.source].name is not None:

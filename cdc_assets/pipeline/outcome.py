@@ -115,6 +115,11 @@ class Outcome:
         )
 
     @property
+    def settled(self) -> bool:
+        """Return whether it is complete and no record waits in quarantine."""
+        return self.complete and not self.quarantined
+
+    @property
     def warnings(self) -> tuple[Finding, ...]:
         """The findings that stand and that `tables` do not show by themselves."""
         findings = dict.fromkeys((*self.findings, *self.known_findings))

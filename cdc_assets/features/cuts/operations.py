@@ -193,7 +193,7 @@ def remove_cut(pipeline: Pipeline, name: str) -> CutRequest:
     return known[name]
 
 
-def needed(pipeline: LakePipeline) -> dict[Life, str]:
+def needed(pipeline: LakePipeline, planned: Plan) -> dict[Life, str]:
     """Return the tables whose rows a cut has, with the reason why they stay."""
     return {
         table.life: f"the cut {cut.name} has its rows: remove that first (cdc-assets cut --remove {cut.name})"

@@ -2,4 +2,5 @@
 
 lake                  records that were set aside
 operations            quarantined records applied after a fix
+cli                   the command that shows them, and replays them
 """

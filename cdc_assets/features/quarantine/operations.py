@@ -48,6 +48,20 @@ class ReplayResult:
     error: CdcError | None = field(default=None, compare=False)
 
 
+def needed(pipeline: Pipeline, planned: Plan) -> dict[Life, str]:
+    """Return the tables whose records may be rows of another table, with the reason why they stay."""
+    waiting, lives = pipeline.lake.quarantined_counts(), planned.history.lives
+    others = {
+        life: lives[life].exchanges[-1][1]
+        for life, count in waiting.items()
+        if count and life in lives and lives[life].exchanges
+    }
+    return {
+        life: f"its records in quarantine may be rows of {other}, with which it exchanged rows: rebuild that one first"
+        for life, other in others.items()
+    }
+
+
 def replay(pipeline: Pipeline, table: str = "") -> tuple[ReplayResult, ...]:
     """Replay the open records of a changefeed, or of one table (`schema.table`); a failed table stops no other."""
     applied = pipeline.lake.applied()  # before the records: tables of which rows are forgotten from here on refuse them
@@ -97,7 +111,7 @@ def _replayed(pipeline: Pipeline, rows: Sequence[QuarantinedRow], applied: Appli
     return tuple(lookup.bad.values())
 
 
-def awaiting_replay(pipeline: Pipeline) -> frozenset[Life]:
+def read_again(pipeline: Pipeline) -> frozenset[Life]:
     """Return the tables of the source of which records are in quarantine: a replay reads their input again."""
     return frozenset(life.source for life, count in pipeline.lake.quarantined_counts().items() if count)
 
