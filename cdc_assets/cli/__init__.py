@@ -25,7 +25,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 

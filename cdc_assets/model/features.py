@@ -15,7 +15,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "defs": ("cuts", "forgetting", "verification"),
     "operations": ("quarantine", "cuts"),
     "operations_request": ("cuts", "forgetting", "verification"),
-    "pipeline": ("completeness", "cuts"),
+    "pipeline": ("completeness", "cuts", "forgetting"),
     "preflight": ("completeness", "masks"),
 }
 """Features that every run and every look calls, by layer."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cdc_assets.errors import CdcError
 from cdc_assets.features.dumps.report import DumpInspection, describe_dump
-from cdc_assets.model.forgetting import kept_out
+from cdc_assets.model.decisions import Decisions
 from cdc_assets.model.masks import Mask
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile, Listing
@@ -23,7 +23,6 @@ from cdc_assets.report.tables import Inspection, TableText, describe_tables
 if TYPE_CHECKING:
     from cdc_assets.formats.decoded import Content
     from cdc_assets.model.findings import Finding
-    from cdc_assets.model.forgetting import ForgottenKeys
     from cdc_assets.model.landed import Landed
     from cdc_assets.model.table_history import History
     from cdc_assets.settings.config import ChangefeedSettings
@@ -37,9 +36,9 @@ _WORKERS = 8
 def inspect_changefeed(settings: ChangefeedSettings, lake: LakeSettings | None = None) -> Inspection:
     """List a changefeed and describe it: reads `metadata`, schema files and a little of data files, or topics.
 
-    Of a `lake` it reads which keys are kept out, so that nothing is shown of their rows.
+    Of a `lake` it reads what people decided, so that nothing is shown of rows whose values are hidden by that.
     """
-    tables, listing, findings, landed = _looked_at(settings, None, _kept_out(settings, lake))
+    tables, listing, findings, landed = _looked_at(settings, None, _decided(settings, lake))
     return Inspection(
         settings.name,
         settings.uri,
@@ -74,30 +73,31 @@ def conformance_report(settings: ChangefeedSettings, lake: LakeSettings | None =
 
     Reads `metadata`, schema files and the heads of a few data files. What stops or holds is severity STOP or HOLD.
     """
-    return _looked_at(settings, lake, _kept_out(settings, lake))[2]
+    return _looked_at(settings, lake, _decided(settings, lake))[2]
 
 
-def _kept_out(settings: ChangefeedSettings, lake: LakeSettings | None) -> tuple[ForgottenKeys, ...] | None:
-    """Return which keys are kept out, None where nobody can tell; without `privacy_key` none can be."""
+def _decided(settings: ChangefeedSettings, lake: LakeSettings | None) -> Decisions | None:
+    """Return what people decided, None where nobody can tell; without `privacy_key` nothing hides values by that."""
     if settings.privacy_key is None:
-        return ()
+        return Decisions()
     if lake is None:
         return None
     if lake.local_directory is not None and not lake.local_directory.exists():
-        return ()
+        return Decisions()
     from cdc_assets.operations.opening import open_state
 
     with suppress(CdcError), open_state(lake, settings.name, settings.namespace) as state:
-        return kept_out(state.decisions.read())
+        return state.decisions.read()
     return None
 
 
 def _looked_at(
-    settings: ChangefeedSettings, lake: LakeSettings | None, kept_out: Sequence[ForgottenKeys] | None
+    settings: ChangefeedSettings, lake: LakeSettings | None, decided: Decisions | None
 ) -> tuple[tuple[TableText, ...], Listing, tuple[Finding, ...], Landed | None]:
     from cdc_assets.features.dumps.pipeline import earliest_row, is_doubted
     from cdc_assets.features.dumps.planning import earliest
     from cdc_assets.landing.opening import open_feed
+    from cdc_assets.pipeline.features import hiding
     from cdc_assets.preflight.conformance import conformance, take_sample
 
     with open_feed(settings, lake) as feed:
@@ -120,7 +120,7 @@ def _looked_at(
             sample,
             accept_unordered=settings.accept_unordered,
             collations_known=settings.new_collations is not None,
-            kept_out=kept_out,
+            hides=hiding(decided),
         )
         tables = describe_tables(listing, history)
         if settings.masks:

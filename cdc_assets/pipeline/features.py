@@ -14,6 +14,7 @@ from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.steps import Step, Waypoint
 
 if TYPE_CHECKING:
+    from cdc_assets.model.table_history import TableHistory
     from cdc_assets.pipeline.outcome import OutcomePart, TableOutcome
     from cdc_assets.planning.plan import Plan
     from cdc_assets.settings.config import ChangefeedSettings
@@ -41,6 +42,10 @@ class RunFeature:
         before: Writes to the lake before a step that changes tables, by the type of the step.
         settle: Writes to the lake once all steps are done; returns how far the tables are then.
         findings: Yields the warnings about the tables as they are.
+        precondition: Returns what of people's decisions a new table is planned with: rows that were planned with
+            another one are refused.
+        hides: Returns whether values of a table's rows may not be shown, by people's decisions, None where nobody
+            knows them.
         finish: Returns the outcome of its decisions, once those of all tables are known. The next run finishes what a
             crash at any line leaves.
     """
@@ -51,6 +56,8 @@ class RunFeature:
     before: Mapping[type[Step], Callable[[Any, Plan, Any], object]] = field(default_factory=dict)
     settle: Callable[[Any, Plan, Applied], Applied] = lambda lake, planned, applied: applied
     findings: Callable[[Plan, Applied], Iterable[Finding]] = lambda planned, applied: ()
+    precondition: Callable[[Decisions], object] | None = None
+    hides: Callable[[Decisions | None, TableHistory], bool] = lambda decided, table: False
     finish: Callable[[Any, Plan, Applied, Iterable[TableOutcome]], Sequence[OutcomePart]] = (
         lambda lake, planned, applied, tables: ()
     )
@@ -60,3 +67,9 @@ def run_features(*, anew: bool) -> tuple[RunFeature, ...]:
     """Return what features do in a run, of one that builds tables anew if it is `anew`."""
     features: list[RunFeature] = [module.RUN for _, module in parts("pipeline")]
     return tuple(feature for feature in features if feature.anew or not anew)
+
+
+def hiding(decided: Decisions | None) -> Callable[[TableHistory], bool]:
+    """Return what says of a table whether values of its rows may not be shown, by people's decisions."""
+    features = run_features(anew=False)
+    return lambda table: any(feature.hides(decided, table) for feature in features)

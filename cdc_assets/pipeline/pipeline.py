@@ -34,9 +34,8 @@ from cdc_assets.io.retries import retrying
 from cdc_assets.landing.batch import LandingCounts
 from cdc_assets.landing.landing import Landing
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.decisions import KeptDecision
+from cdc_assets.model.decisions import Decisions, KeptDecision
 from cdc_assets.model.findings import Finding, Severity
-from cdc_assets.model.forgetting import ForgottenKeys, kept_out
 from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.reports import StagedWindow, StepResult
@@ -205,7 +204,7 @@ class Pipeline:
         self.settings, self.source, self.lake, self.ledger = settings, source, lake, ledger
         self.landing = landing
         self.advanced = LandingCounts()  # what was landed since it was last logged
-        self._created: dict[Life, tuple[ForgottenKeys, ...]] = {}  # with which forgotten keys its tables were planned
+        self._created: dict[Life, list[object]] = {}  # with which decisions its tables were planned
         self.journal = Journal(ledger, settings.name)
         self.accounts: dict[Life, list[WindowMetrics]] = {}  # of the windows committed here, until somebody takes them
         self._watch = watch
@@ -335,7 +334,8 @@ class Pipeline:
 
         Planned again are tables that another writer moved, of which a file is missing, or whose storage failed once.
         """
-        self._created = {step.life: kept_out(self.planner.decided) for step in steps if isinstance(step, CreateTable)}
+        planned_with = self._conditions(self.planner.decided)
+        self._created = {step.life: planned_with for step in steps if isinstance(step, CreateTable)}
         self.lake.apply_renames()  # a killed run may have left a rename half done
         if any(not isinstance(step, HoldTable) for step in steps):
             self.lake.warm()
@@ -476,12 +476,11 @@ class Pipeline:
             )
             return StepResult(report=staged.report), None
         try:
-            # Keys may have been forgotten since a new table was planned. Tables that stood then refuse such windows
+            # People may have decided otherwise since a new table was planned. Tables that stood refuse such windows
             # themselves.
-            if step.life in self._created and self._created[step.life] != kept_out(self.lake.decisions()):
-                raise TableMoved(
-                    f"keys were forgotten since {step.life} was planned. Plan again.", table=str(step.life)
-                )
+            planned_with = self._created.get(step.life)
+            if planned_with is not None and planned_with != self._conditions(self.lake.decisions()):
+                raise TableMoved(f"decisions changed since {step.life} was planned. Plan again.", table=str(step.life))
             self.lake.quarantine(step, staged, run)
         except TableMoved:
             self.lake.discard(step, staged)
@@ -496,6 +495,10 @@ class Pipeline:
         read = (report.files, run, result.snapshot_after, account, step.lo, staged.revision)
         self.ledger.record_files(name, step.life, *read)
         return result, account
+
+    def _conditions(self, decided: Decisions) -> list[object]:
+        """Return what features want unchanged, between a plan and its commits, of people's decisions."""
+        return [feature.precondition(decided) for feature in self.planner.features if feature.precondition is not None]
 
     def _outcome(
         self,

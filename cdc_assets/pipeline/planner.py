@@ -17,19 +17,18 @@ from cdc_assets.io.sealing import seal, unseal
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.decisions import Decisions
 from cdc_assets.model.findings import Finding
-from cdc_assets.model.forgetting import kept_out
 from cdc_assets.model.gaps import CompletePattern, complete_patterns
 from cdc_assets.model.ledger_entries import UNREAD, UNWRITTEN
 from cdc_assets.model.names import unfit_name
 from cdc_assets.model.progress import AppliedState, Base, Life, Phase, Progress
-from cdc_assets.model.releases import SettingsChange, releases_of
+from cdc_assets.model.releases import releases_of
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso, wall_clock_ms
-from cdc_assets.pipeline.features import run_features
+from cdc_assets.pipeline.features import hiding, run_features
 from cdc_assets.pipeline.missing_files import entries_of, expired_files, is_unrecorded, missing_files
 from cdc_assets.pipeline.settled import is_outdated, late_rows, recalled, seen_again, settle, with_reopened
 from cdc_assets.planning.held_back import Naming, wanted_name
@@ -388,7 +387,7 @@ class Planner:
         complete = (*settings.initial.complete, *complete_patterns(decided))
         accepted = tuple(decision.accepted for decision in decided.of(CompletePattern) if decision.accepted)
         ddl = replace(settings.rules, releases=releases_of(decided), complete=complete, accepted=accepted)
-        recipes = Recipes(wire, decided.of(SettingsChange), self.masks, kept_out(decided))
+        recipes = Recipes.decided(wire, decided, self.masks)
         points = [point for feature in self.features for point in feature.waypoints(decided, wire)]
         layouts, lake_columns = Layouts(settings.layouts), settings.columns.names
         return TableRules(
@@ -424,7 +423,7 @@ class Planner:
             self.settings.rules,
             sample,
             collations_known=self.settings.new_collations is not None,
-            kept_out=kept_out(self.decided),
+            hides=hiding(self.decided),
         )
         lives = planned.history.lives  # a kind that is switched off stands still
         applied = {life: state for life, state in planned.applied.items() if not life.kind or life in lives}

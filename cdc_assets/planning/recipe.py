@@ -19,8 +19,9 @@ from cdc_assets.features.forgetting.planning import keeping_out
 from cdc_assets.features.masks.history import mask_holds
 from cdc_assets.features.masks.planning import in_lake
 from cdc_assets.formats import Wire
+from cdc_assets.model.decisions import Decisions
 from cdc_assets.model.dumps import DUMP_ZONE
-from cdc_assets.model.forgetting import ForgottenKeys
+from cdc_assets.model.forgetting import ForgottenKeys, kept_out
 from cdc_assets.model.masks import NO_MASK, Mask, MaskPolicy
 from cdc_assets.model.progress import AppliedState, Life, Phase
 from cdc_assets.model.recipe import EMPTY_RECIPE, MASK, Recipe, Setting
@@ -69,6 +70,11 @@ class Recipes:
     masks: MaskPolicy | None = None
     kept_out: tuple[ForgottenKeys, ...] = ()
     compared: bool = True
+
+    @classmethod
+    def decided(cls, wire: Wire, decided: Decisions, masks: MaskPolicy | None) -> Recipes:
+        """Return the recipes by people's decisions."""
+        return cls(wire, decided.of(SettingsChange), masks, kept_out(decided))
 
     def at(self, life: Life, position: Tso) -> Wire:
         """Return how rows at a position are read."""

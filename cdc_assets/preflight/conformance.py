@@ -24,7 +24,6 @@ from cdc_assets.formats.redaction import OF_FORGOTTEN, without_quotes
 from cdc_assets.history.policies import Rules
 from cdc_assets.model.features import parts
 from cdc_assets.model.findings import Finding, Severity
-from cdc_assets.model.forgetting import ForgottenKeys
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.schema import SOFT_DELETE_COLUMNS, TableId, TableSchema, soft_delete_reason
@@ -54,12 +53,12 @@ def conformance(
     *,
     accept_unordered: bool = True,
     collations_known: bool = False,
-    kept_out: Sequence[ForgottenKeys] | None = (),
+    hides: Callable[[TableHistory], bool] = lambda table: False,
 ) -> tuple[Finding, ...]:
     """Return the findings about a feed, the most important first. `sample` are the heads of data files by path.
 
     `rules` are those of the settings; `collations_known` says that these tell whether the source has new collations.
-    `kept_out` are decisions to keep rows of some keys out, None where it is not known which there are.
+    `hides` says of a table whether values of its rows may not be shown.
     """
     findings = [Finding("listing", Severity.WARNING, "", sentence) for sentence in listing.warnings]
     if options.wire.is_unordered:
@@ -80,7 +79,7 @@ def conformance(
     for _, module in parts("preflight"):
         findings.extend(module.findings(history, rules))
     findings.extend(_text_keys(history, collations_known or options.writer != "TiCDC"))
-    heads, undecodable = _decoded(listing, history, options.wire, sample or {}, kept_out)
+    heads, undecodable = _decoded(listing, history, options.wire, sample or {}, hides)
     findings.extend(undecodable)
     if options.kind in RULES_OF:
         findings.extend(import_module(RULES_OF[options.kind]).findings(listing, history, options, heads))
@@ -369,19 +368,13 @@ def _decoded(
     history: History,
     wire: Wire,
     sample: Mapping[str, Content],
-    kept_out: Sequence[ForgottenKeys] | None,
+    hides: Callable[[TableHistory], bool],
 ) -> tuple[list[tuple[DataFile, Decoded]], list[Finding]]:
     """Decode the heads by the options, so that a contradiction is reported before it holds a table.
 
-    Nothing is repeated of a table that has rows that are kept out, or may have: what does not fit may be of one.
+    Nothing is repeated of a table that hides values: what does not fit may be one of them.
     """
-    private = {
-        name.folded
-        for table in history.lives.values()
-        for name, _, _ in table.names
-        if kept_out is None
-        or any(decision.concerns(table.life, [name for name, _, _ in table.names]) for decision in kept_out)
-    }
+    private = {name.folded for table in history.lives.values() if hides(table) for name, _, _ in table.names}
     heads, undecodable = [], []
     for file in listing.data_files:
         tables = history.decoding.get((file.root, file.version))

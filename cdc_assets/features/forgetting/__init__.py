@@ -2,6 +2,7 @@
 
 planning              steps without the rows of forgotten keys
 landing               messages emptied whose rows are to be forgotten
+pipeline              what runs and looks know of forgotten keys
 lake                  rows of keys taken out of all snapshots and files of a table
 lake_search           which snapshots, files and stages have them
 operations            rows of keys taken out of everything that the lake has
