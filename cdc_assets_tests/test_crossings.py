@@ -39,7 +39,7 @@ FEATURES = {
         r"^(?!mask$|null_mask|.*with_mask)(.*Mask[A-Z]?.*|masks?_\w+|\w+_masks|masks|masked\w*|\w+_masked|privacy\w*"
         r"|unseal|seal|SealKey|sealed\w*)$",
         r"mask|privacy|sealing",
-        29,
+        28,
     ),
     "cuts": Feature(
         r"LakeCut|[Cc]ut_?[Rr]equest|^Cut[A-Z]|^\w*Cuts$|^cuts$|TagTable|due_cut|finish_cuts|Cuttable",

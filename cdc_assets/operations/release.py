@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
@@ -22,7 +22,6 @@ from cdc_assets.model.schema_changes import DeleteRows
 from cdc_assets.model.steps import ApplyRows, ChangeTable, HoldTable
 from cdc_assets.model.tso import Tso, iso_now
 from cdc_assets.operations.named import is_called, no_such_table
-from cdc_assets.planning.recipe import Recipes
 
 if TYPE_CHECKING:
     from cdc_assets.model.ledger_entries import TableState
@@ -155,13 +154,9 @@ def _change_settings(pipeline: Pipeline, table: str, since: Tso, who: str) -> Pr
     Those before it are read with the settings of the tables' labels. Raises BadSettings where these are the same.
     """
     listing, planned = pipeline.planner.plan()
-    pattern, wire = _pattern(table, planned), pipeline.settings.source_options.wire
-    left = [
-        change
-        for change in pipeline.lake.decisions().of(SettingsChange)
-        if (change.pattern, change.since) != (pattern, since)
-    ]
-    recipes, before = Recipes(wire, tuple(left), pipeline.settings.masks), dict[str, str]()
+    pattern, recipes = _pattern(table, planned), pipeline.planner.recipes(pipeline.lake.decisions())
+    left = (change for change in recipes.changes if (change.pattern, change.since) != (pattern, since))
+    recipes, before = replace(recipes, changes=tuple(left)), dict[str, str]()
     for life in _meant(table, planned):
         state = planned.applied.get(life)
         differences = {} if state is None else recipes.difference(planned.history.lives[life], state)

@@ -381,15 +381,18 @@ class Planner:
                 schema_files[file] = unseal(data, self.masks.seal)
         return schema_files
 
+    def recipes(self, decided: Decisions) -> Recipes:
+        """Return how the tables are read now, by people's decisions."""
+        return Recipes.decided(self.settings.source_options.wire, decided, self.masks)
+
     def rules(self, decided: Decisions) -> TableRules:
         """Return what the settings and people's decisions say about the tables."""
         settings, wire = self.settings, self.settings.source_options.wire
         complete = (*settings.initial.complete, *complete_patterns(decided))
         accepted = tuple(decision.accepted for decision in decided.of(CompletePattern) if decision.accepted)
         ddl = replace(settings.rules, releases=releases_of(decided), complete=complete, accepted=accepted)
-        recipes = Recipes.decided(wire, decided, self.masks)
         points = [point for feature in self.features for point in feature.waypoints(decided, wire)]
-        layouts, lake_columns = Layouts(settings.layouts), settings.columns.names
+        recipes, layouts, lake_columns = self.recipes(decided), Layouts(settings.layouts), settings.columns.names
         return TableRules(
             ddl, recipes, settings.history_rules, points, self.request.fuse, layouts, lake_columns, settings.quarantine
         )
