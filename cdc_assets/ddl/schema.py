@@ -25,7 +25,7 @@ def held(file: SchemaFile, reason: str, *ways: str, column: str | None = None) -
     """Return the error that holds the table of a schema file; `ways` are the ways out, which are shown beside it."""
     text = f": {file.query}" if file.query else " (no DDL text)"
     return TableHeld(
-        f"{file.table} at {file.version}{text}. {reason}.",
+        f"{file.table} at {file.version}{text}. {reason.removesuffix('.')}.",
         file=file.path,
         table=str(file.table),
         commit_ts=file.version,

@@ -112,12 +112,13 @@ def problem_lines(problems: Mapping[str, str]) -> Iterator[str]:
     """
     by_cause: dict[str, list[str]] = {}
     for path, message in problems.items():
-        others = {word.rstrip(".,;:") for word in message.split()} & problems.keys() - {path}
-        if not others:
+        named = {word.rstrip(".,;:") for word in message.split()} & problems.keys() - {path}
+        if not named:
             by_cause.setdefault(message.removeprefix(path), []).append(path)
-    for cause, paths in by_cause.items():
-        named = problems[paths[0]] != cause
-        yield f"problem: {first_of(paths, 'file', 1)}{cause}" if named else f"problem: {cause}"
+    for path, *others in by_cause.values():
+        yield f"problem: {problems[path]}"
+        if others:
+            yield f"    likewise {first_of(others, 'file', _SHOWN)}"
 
 
 def _named(group: FindingGroup) -> list[str]:

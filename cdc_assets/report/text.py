@@ -136,7 +136,7 @@ def outcome_lines(outcome: Outcome, options: str = "") -> Iterator[tuple[str, bo
     shown = [table for table in outcome.tables if table.state is not State.DROPPED or table.steps]
     times = [tso_time(table.through) if table.through > 0 else "" for table in shown]
     rows = [
-        (t.name, t.version, _state(t.state, t.incomplete), t.through, time, t.steps, t.changes)
+        (t.name, t.version, _state(t.state, t.incomplete), t.through if time else "", time, t.steps, t.changes)
         for t, time in zip(shown, times, strict=True)
     ]
     yield from ((line, False) for line in grid_lines(heads, rows))
@@ -182,7 +182,8 @@ def _stopped_lines(tables: Iterable[tuple[State, str, str, tuple[str, ...]]]) ->
     for state, name, reason, ways in tables:
         by_reason.setdefault((state, reason, ways), []).append(name)
     for (state, reason, ways), names in by_reason.items():
-        yield f"{state}: {first_of(names, 'table')}: {reason}"
+        says_whose = reason.startswith(tuple(f"{name}{end}" for name in names for end in " @:"))
+        yield f"{state}: {reason}" if says_whose else f"{state}: {first_of(names, 'table')}: {reason}"
         yield from (f"  way out: {way}" for way in ways)
 
 
