@@ -269,6 +269,8 @@ class Proposal:
         """Record the decisions in the lake, and return the plan that follows."""
         for decision in self.decisions:
             (pipeline.lake.remove_decision if self.withdrawn else pipeline.lake.keep_decision)(decision)
+        lives = {decision.life for decision in self.decisions if isinstance(decision, Release)}
+        pipeline.journal.decided(self.plan, lives)
         return self.plan
 
     @property

@@ -5,18 +5,18 @@ It speeds up and explains; only the lake says what is applied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 from cdc_assets.features.kinds.decoding import history_kind
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.findings import SEEN_IN_ROWS
+from cdc_assets.model.findings import SEEN_IN_ROWS, Finding
 from cdc_assets.model.ledger_entries import JournalEntry, TableState
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.reports import Report, StepResult
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.steps import ApplyRows, CreateTable, Step
+from cdc_assets.model.steps import ApplyRows, CreateTable, HoldTable, Step
 from cdc_assets.model.tso import Tso, tso_now
 from cdc_assets.model.wording import counted
 from cdc_assets.pipeline.outcome import Outcome
@@ -24,6 +24,8 @@ from cdc_assets.planning.plan import Plan
 from cdc_assets.types.fidelity import column_fidelity, log_fidelity, rewritten_columns
 
 _NO_STEP = StepResult()
+_IS_DECIDED = "run `cdc-assets apply`: it carries out what was decided (cdc-assets release --list)"
+"""The way out of a hold that a person has decided, until a run carries the decision out."""
 _REWRITE_MS = 600_000
 """Longest time in milliseconds that TiDB is assumed to take to rewrite a column for another type."""
 
@@ -113,10 +115,11 @@ class Journal:
             if file_stats.rows
         )
 
-    def findings(self, outcome: Outcome, run: str) -> Outcome:
+    def findings(self, outcome: Outcome, run: str, settled: Collection[Finding] = ()) -> Outcome:
         """Record what was found, and return the outcome with what of it is new and what earlier runs have reported.
 
-        A finding is the same where its detail, such as a count, is another.
+        A finding is the same where its detail, such as a count, is another. What the run itself has `settled` is new,
+        and not recorded.
         """
         before = self.ledger.findings(self.changefeed)
         known, outcome_identities = (
@@ -132,7 +135,7 @@ class Journal:
             self.ledger.record_findings(self.changefeed, now, run, self._begun(), names)
         return replace(
             outcome,
-            new_findings=tuple(finding for finding in now if finding.identity not in known),
+            new_findings=(*settled, *(finding for finding in now if finding.identity not in known)),
             known_findings=tuple(finding for finding in now if finding.identity in known),
         )
 
@@ -161,4 +164,20 @@ class Journal:
                         str(life), state.name, state.ddl, state.progress.tso, outcome.checkpoint, State.FROZEN, run=run
                     )
                 )
+        self.ledger.record_states(self.changefeed, states, self._begun())
+
+    def decided(self, planned: Plan, lives: Collection[Life]) -> None:
+        """Record of each stopped table how it goes on after decisions about `lives`, by the plan that has them.
+
+        The next run does that. What stopped in a step, which no plan foresees, goes on if it is among the lives.
+        """
+        holds = {str(step.life): step for step in planned.steps if isinstance(step, HoldTable)}
+        sources = {str(life): life.source for life in planned.history.lives}
+        states = []
+        for state in self.ledger.states().get(self.changefeed, ()):
+            hold = holds.get(state.life)
+            if state.state.stopped and hold is not None:
+                states.append(replace(state, reason=hold.reason, ways=hold.ways))
+            elif state.state.stopped and (not state.by_step or sources.get(state.life) in lives):
+                states.append(replace(state, ways=(_IS_DECIDED,)))
         self.ledger.record_states(self.changefeed, states, self._begun())

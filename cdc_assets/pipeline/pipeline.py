@@ -269,6 +269,8 @@ class Pipeline:
             applied = feature.settle(self.lake, planned, applied)
         completed_steps = set(steps).difference(left)
         left = [step for step in planned.steps if step not in completed_steps]
+        settled = self.planner.reread(listing, findings)
+        findings = tuple(finding for finding in findings if finding not in settled)
         outcome = self._outcome(planned, listing, tables, left, findings, time.monotonic() - started, applied)
         parts = [part for begin in begins for part in begin.outcomes]
         for feature in features:
@@ -277,7 +279,7 @@ class Pipeline:
         self.planner.settle(listing, planned)
         self.journal.columns(planned, worked, tells_inserts=self.settings.source_options.wire.tells_inserts)
         self.journal.states(outcome, run)
-        return self.journal.findings(outcome, run)
+        return self.journal.findings(outcome, run, settled)
 
     def _answered(self, listing: Listing, tables: Mapping[Life, TableRun]) -> list[Life]:
         """Return the held tables that are not held any more, by rows that were read since the run was planned."""

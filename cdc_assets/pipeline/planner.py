@@ -45,7 +45,14 @@ from cdc_assets.preflight.conformance import (
     take_sample,
     versionless_holds,
 )
-from cdc_assets.preflight.files import broken_files, file_findings, rows_of_no_table, unread_files
+from cdc_assets.preflight.files import (
+    CHANGED_RULE,
+    broken_files,
+    changed_files,
+    file_findings,
+    rows_of_no_table,
+    unread_files,
+)
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import KnownFiles, Source, renewed
 
@@ -440,3 +447,10 @@ class Planner:
         of_feed = [note for note in feed_findings if note.rule != "missing-files" and note.table not in excluded]
         layouts = Layouts(self.settings.layouts)
         return (*of_feed, *layouts.findings(planned.history, planned.applied, planned.sources), *files)
+
+    def reread(self, listing: Listing, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+        """Return which of the findings about changed files are settled, because the files were read again since."""
+        changed = [finding for finding in findings if finding.rule == CHANGED_RULE]
+        entries = self.ledger.files(self.settings.name, listing.settled) if changed else ()
+        still = set(changed_files(listing, entries))
+        return tuple(finding for finding in changed if finding not in still)

@@ -20,7 +20,8 @@ from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import FOREVER, Tso
 from cdc_assets.sources import Source
 
-FILE_RULES = ("files-missing", "files-changed", "files-vanished")
+CHANGED_RULE = "files-changed"
+FILE_RULES = ("files-missing", CHANGED_RULE, "files-vanished")
 """The rules about files. A changed file is read again; the others may mean lost rows."""
 
 _OLDER_WAY = "a table that is older than the changefeed can also be rebuilt from a dump taken since (setting initial)"
@@ -71,12 +72,24 @@ def file_findings(
     through = dict[str, Tso]()
     for life, state in applied.items():
         through[str(life.source)] = min(state.progress.tso, through.get(str(life.source), state.progress.tso))
-    problems = (_gaps(source, listing, known, through), _changed(listing, known), _vanished(listing, known, through))
-    return tuple(
-        Finding(rule, Severity.WARNING, "", sentence, place)
-        for rule, places in zip(FILE_RULES, problems, strict=True)
-        for sentence, place in places
+    gaps, vanished = _gaps(source, listing, known, through), _vanished(listing, known, through)
+    return (
+        *(Finding("files-missing", Severity.WARNING, "", *problem) for problem in gaps),
+        *changed_files(listing, known.values()),
+        *(Finding("files-vanished", Severity.WARNING, "", *problem) for problem in vanished),
     )
+
+
+def changed_files(listing: Listing, entries: Iterable[FileEntry]) -> Iterator[Finding]:
+    """Yield a finding for each file that is no longer what it was when it was read; `entries` are the ledger's."""
+    known = {entry.path: entry for entry in entries}
+    for file in listing.data_files:
+        entry = known.get(file.path)
+        if entry is None or entry.rows == UNREAD or (entry.size, entry.etag) == (file.size, file.etag):
+            continue
+        was, now = (f"{file_state.size} bytes (etag {file_state.etag})" for file_state in (entry, file))
+        detail = f"{file.path}: read with {was}, now {now}"
+        yield Finding(CHANGED_RULE, Severity.WARNING, "", _CHANGED, detail)
 
 
 def unread_files(source: Source, listing: Listing, entries: Iterable[FileEntry]) -> Iterator[tuple[str, Tso, str]]:
@@ -194,15 +207,6 @@ def _gaps(
             if lost:
                 some = f"number {lost[0]}" if len(lost) == 1 else f"numbers {lost[0]} to {lost[-1]}"
                 yield _MISSING, f"{directory}: {some}{f' of dispatcher {dispatcher}' if dispatcher else ''}"
-
-
-def _changed(listing: Listing, known: Mapping[str, FileEntry]) -> Iterator[tuple[str, str]]:
-    for file in listing.data_files:
-        entry = known.get(file.path)
-        if entry is None or entry.rows == UNREAD or (entry.size, entry.etag) == (file.size, file.etag):
-            continue
-        was, now = (f"{file_state.size} bytes (etag {file_state.etag})" for file_state in (entry, file))
-        yield _CHANGED, f"{file.path}: read with {was}, now {now}"
 
 
 def _vanished(

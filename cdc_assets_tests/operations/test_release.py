@@ -127,6 +127,22 @@ def test_a_held_table_keeps_what_it_has_and_names_the_ways_out(hidden: Feed) -> 
     ]
 
 
+def test_a_decided_hold_names_the_run_that_carries_it_out_until_the_decision_is_taken_back(hidden: Feed) -> None:
+    held = hidden.table(hidden.apply(300))
+
+    def ways() -> tuple[str, ...]:
+        return next(iter(hidden.ledger.states().values()))[0].ways
+
+    release(hidden.pipeline(), "shop.orders", 200, "skip")
+    (way,) = ways()
+    assert way.startswith("run `cdc-assets apply`")
+    undo(hidden.pipeline(), "shop.orders", 200)
+    assert ways() == held.ways
+    release(hidden.pipeline(), "shop.orders", 200, "skip")
+    assert hidden.table(hidden.apply(301)).state == "applied"
+    assert ways() == ()
+
+
 @pytest.mark.parametrize(
     ("way", "text", "rows"),
     [

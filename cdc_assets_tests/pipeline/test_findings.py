@@ -228,6 +228,28 @@ def test_patterns_of_complete_tables_that_match_none_are_warned_of(tmp_path: Pat
     assert [subject.detail for subject in group.subjects] == ["s.b, *.c*"]
 
 
+def test_a_changed_file_is_reported_by_the_run_that_reads_it_again_and_does_not_stand_after_it(runs: Runs) -> None:
+    runs.feed.create("s.t")
+    path = runs.feed.rows("s.t", FIRST, [("I", FIRST + 1, 1, "one")])
+    runs.apply(FIRST + 5)
+    path.write_bytes(path.read_bytes() + f'"I","t","s",{FIRST + 7},2,"two"\r\n'.encode())
+    outcome = runs.apply(FIRST + 9)
+    assert [finding.rule for finding in outcome.new_findings] == ["files-changed"]
+    assert "files-changed" not in {group.rule for group in lake_warnings(runs.warehouse)["little"]}
+    assert runs.apply(FIRST + 10).new_findings == ()
+
+
+def test_a_table_that_was_never_applied_has_no_position_in_the_lines_of_a_run(runs: Runs) -> None:
+    runs.feed.ddl("s.t", FIRST, "CREATE TABLE `t` (`id` INT,`v` VARCHAR(40))", 3, keyed=False)
+    runs.feed.rows("s.t", FIRST, [("I", FIRST + 1, 1, "one"), ("U", FIRST + 2, 1, "two")])
+    with open_ledger(runs.warehouse) as ledger:
+        runs.feed.publish(FIRST + 5)
+        outcome = runs.feed.pipeline_into(runs.lake, ledger, policies={"create table": "hold"}).apply("run")
+    heads, row, held = [line for line, _ in outcome_lines(outcome)][:3]
+    assert row.split()[:4] == ["s.t", str(FIRST), "held", "0"], heads  # 0 steps
+    assert held.startswith(f"held: s.t at {FIRST}: CREATE TABLE")
+
+
 def test_a_problem_is_said_once_for_all_files_and_not_for_what_follows_from_it() -> None:
     problems = {
         "s/a/meta/schema_1.json": "s/a/meta/schema_1.json: it is not JSON. Restore it.",
@@ -237,7 +259,8 @@ def test_a_problem_is_said_once_for_all_files_and_not_for_what_follows_from_it()
         "somewhere": "Nothing names a place.",
     }
     assert list(problem_lines(problems)) == [
-        "problem: s/a/meta/schema_1.json and 1 more file: it is not JSON. Restore it.",
+        "problem: s/a/meta/schema_1.json: it is not JSON. Restore it.",
+        "    likewise s/b/meta/schema_1.json",
         "problem: s/c/1/CDC1.csv cannot be decoded: no schema file is there.",
         "problem: Nothing names a place.",
     ]
