@@ -41,6 +41,7 @@ class _QueryTables:
 
     def __init__(self, lake: LakeSettings, stack: ExitStack) -> None:
         refuse_missing(lake)
+        self._lake = lake
         with read_ledger(lake) as ledger:
             names = changefeeds_of(lake, ledger.states())
         self._tables: list[tuple[LakeState, LakeTable]] = []
@@ -64,6 +65,22 @@ class _QueryTables:
         """The names of the tables in the source."""
         return sorted(str(table.name) for _, table in self._tables)
 
+    def absence(self, text: str) -> str:
+        """Return why no table has a name: it is called otherwise now, or it stopped before it was made; else ""."""
+        with read_ledger(self._lake) as ledger:
+            states = [state for of_feed in ledger.states().values() for state in of_feed]
+            journals = [entry for feed in ledger.journals() for entry in ledger.journal(feed)]
+        former = {entry.life for entry in journals if is_called(text, (entry.name,))}
+        renamed = [
+            str(table.name)
+            for _, table in self._tables
+            if str(table.life) in former or is_called(text, (table.life.born_as,))
+        ]
+        if renamed:
+            return f"{text} is called {' or '.join(sorted(renamed))} now. Give that name."
+        stopped = (state for state in states if state.state.stopped and is_called(text, (state.name, state.life)))
+        return next((f"{text} is {it.state.value} and not in the lake yet: {it.reason}" for it in stopped), "")
+
 
 def first_rows(lake: LakeSettings, text: str, limit: int) -> QueriedRows:
     """Return the first rows of a table, in no order. Raises BadSettings for a table that is not there."""
@@ -71,7 +88,8 @@ def first_rows(lake: LakeSettings, text: str, limit: int) -> QueriedRows:
         tables = _QueryTables(lake, stack)
         chosen = tables.named(text)
         if chosen is None:
-            raise no_such_table(text, tables.names, "one of them")
+            absence = tables.absence(text)
+            raise BadSettings(absence) if absence else no_such_table(text, tables.names, "one of them")
         state, table = chosen
         schema, pieces = _rows(state, table)
         read, count = list[pa.Table](), 0
@@ -121,7 +139,9 @@ def selected_rows(lake: LakeSettings, sql: str) -> QueriedRows:
             ]
             return QueriedRows(rows.rename_columns(heads), tuple(dict.fromkeys(read.values())))
         except duckdb.CatalogException as error:
-            raise BadSettings(f"{error} Tables of the lake: {', '.join(tables.names)}.") from None
+            absences = [tables.absence(".".join(name)) for name in _table_names(database, sql)]
+            reason = " ".join(filter(None, absences)) or f"{error} Tables of the lake: {', '.join(tables.names)}."
+            raise BadSettings(reason) from None
         except duckdb.Error as error:
             raise BadSettings(f"DuckDB refuses the query: {error}") from None
 
