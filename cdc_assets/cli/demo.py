@@ -15,6 +15,8 @@ import signal
 import subprocess
 import tarfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -76,8 +78,9 @@ class Demo:
                 f"{self.directory} is not empty and is not a demo's directory. Give an empty one with --directory."
             )
         shutil.rmtree(self.directory, ignore_errors=True)
-        for place in (self.bucket, self.lake, self.home):
-            place.mkdir(parents=True)
+        with _writing(self.directory):
+            for place in (self.bucket, self.lake, self.home):
+                place.mkdir(parents=True)
         self.settings_file.write_text(_SETTINGS.format(name=NAME, feed=self.feed.format(bucket=self.bucket)))
         with tarfile.open(str(files("cdc_assets.cli") / self.recorded)) as archive:
             archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.3 and older have none
@@ -158,7 +161,8 @@ def _prepare_once(demo: Demo) -> None:
     if demo.is_played():
         return
     try:
-        lock.mkdir(parents=True)
+        with _writing(demo.directory):
+            lock.mkdir(parents=True)
     except FileExistsError:
         for _ in range(100):
             if demo.is_played() and not lock.exists():
@@ -171,6 +175,19 @@ def _prepare_once(demo: Demo) -> None:
                 demo.play(play)
     finally:
         lock.rmdir()
+
+
+@contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    """Refuse a directory for a demo that cannot be made. Raises BadSettings, and FileExistsError as it is."""
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise BadSettings(
+            f"the demo's directory {directory} cannot be made ({error.strerror}). Name another with --directory."
+        ) from None
 
 
 def _end_as_by_ctrl_c() -> None:
@@ -265,6 +282,8 @@ def _why_not_loaded(
 
 def run_ui(directory: str, port: int, file: Path | None) -> int:
     """Run `dagster dev` on the demo, or on a settings file with Dagster's home beside it, until Ctrl-C."""
+    from cdc_assets.cli.options import started_as
+
     _end_as_by_ctrl_c()
     try:
         if file is not None:
@@ -273,11 +292,12 @@ def run_ui(directory: str, port: int, file: Path | None) -> int:
             environment = {**os.environ, **variables}
         else:
             demo = _demo_in(directory)
+            click.echo(f"The demo in {demo.directory} is shown. Your own feeds: {started_as()} ui --settings FILE")
             _prepare_once(demo)
             file, home, environment = demo.settings_file, demo.home, demo.environment()
         settings = load(file)
         ready_jars(settings.needed_lake().extras)
-        click.echo(f"Dagster starts, its runs and partitions in {home}: half a minute or more (Ctrl-C ends it)")
+        click.echo(f"Dagster starts, in half a minute or more. Its runs and partitions are in {home}. Ctrl-C ends it.")
         from cdc_assets.defs.development import add_first_partitions, dagster_dev, prepare_home, refuse_taken
 
         refuse_taken(port)

@@ -169,7 +169,7 @@ def fetch(jars: Sequence[Jar]) -> tuple[Path, ...]:
             for jar in missing:
                 arrived = next(Path(ivy, "jars").glob(f"*_{jar.file_name}"), None)
                 if not _is_whole(arrived, jar):
-                    raise SetupError(_explain(jar, arrived, target, output))
+                    raise SetupError(_explain(jar, arrived, target, output, missing))
                 shutil.move(str(arrived), target / jar.file_name)
         print(f"{', '.join(jar.file_name for jar in missing)}: in {target}", file=sys.stderr)
     for path in jar_paths(jars) if os.environ.get(DIRECTORY_VARIABLE) else ():
@@ -276,7 +276,7 @@ def _environment(name: str) -> str:
     return os.environ.get(name) or os.environ.get(name.upper()) or ""
 
 
-def _explain(jar: Jar, arrived: Path | None, target: Path, output: str) -> str:
+def _explain(jar: Jar, arrived: Path | None, target: Path, output: str, missing: Sequence[Jar]) -> str:
     if arrived is not None:
         return (
             f"{jar.file_name} was fetched with another SHA-256 than the pinned {jar.sha256}: a repository or a proxy "
@@ -287,8 +287,9 @@ def _explain(jar: Jar, arrived: Path | None, target: Path, output: str) -> str:
     return (
         f"Spark could not fetch {jar.coordinates}:\n  {reason}\n"
         "It looks in the local Maven repository and in Maven Central. With a mirror, set DEFAULT_ARTIFACT_REPOSITORY "
-        f"to its address; with a proxy, HTTPS_PROXY. Without network, put the file {jar.file_name} into {target}. "
-        "Then run the same command again."
+        f"to its address; with a proxy, HTTPS_PROXY. Without network, copy into {target} what "
+        f"`cdc-assets setup` fetched on another machine: {', '.join(jar.file_name for jar in missing)}. Then run the "
+        "same command again."
     )
 
 

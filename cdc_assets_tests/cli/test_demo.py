@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdc_assets.cli.demo import Demo, TopicDemo
+from cdc_assets.errors import BadSettings
 from cdc_assets.operations.opening import open_pipeline
 from cdc_assets.settings.config import load
 
@@ -40,6 +41,12 @@ def test_a_demo_that_was_broken_off_begins_anew_in_its_directory(
         with pytest.raises(KeyboardInterrupt):
             Demo(tmp_path / "demo").prepare()
     assert Demo(tmp_path / "demo").prepare()
+
+
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadSettings, match="cannot be made"):
+        Demo(tmp_path / "file" / "demo").prepare()
 
 
 def test_each_play_brings_the_landing_to_its_checkpoint(tmp_path: Path) -> None:

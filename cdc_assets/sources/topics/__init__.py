@@ -116,6 +116,9 @@ def connect_log(options: TopicOptions, access: Mapping[str, Any]) -> LogReader:
     try:
         plug = import_module(f"{LOGS[kind]}.reader")
     except ModuleNotFoundError as error:
-        raise BadSettings(f"topics cannot be read from {kind}: {error.name} is not installed. Install it.") from None
+        raise BadSettings(
+            f"topics cannot be read from {kind}: {error.name} is not installed. Install it: pip install "
+            "'cdc-assets[kafka]'. For an archive of the topics give --archive (setting archive)."
+        ) from None
     reader: LogReader = plug.connect(options, access)
     return reader

@@ -128,7 +128,10 @@ def _address(sink_uri: str, connector: ConnectorConfiguration | None, patterns: 
     if not brokers or not (topic or prefix):
         expected = "kafka://host:port/topic?protocol=…. Give it exactly as TiCDC has it."
         if connector is not None:
-            expected = "kafka://host:port/PREFIX?protocol=debezium-json, with the connector's topic.prefix. Add it."
+            expected = (
+                "kafka://host:port/PREFIX?protocol=debezium-json, with the connector's topic.prefix. Add it, or give "
+                "the connector's configuration (--config, setting changefeed_config)."
+            )
         raise BadSettings(
             f"the sink URI {display(sink_uri)} names no {'topic' if brokers else 'broker'}; expected {expected}"
         )
