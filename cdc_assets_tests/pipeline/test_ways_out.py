@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -15,6 +16,7 @@ import pytest
 
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import State
+from cdc_assets.model.schema import TableId
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.release import release
 from cdc_assets.pipeline.outcome import TableOutcome
@@ -150,6 +152,36 @@ def restore_schemas(shop: Shop) -> None:
     for file in (directory / "meta").iterdir():
         shutil.move(file, shop.bucket / "shop" / "orders" / "meta" / file.name)
     shop.ddl("shop.orders", FIRST + 24, "DROP TABLE `orders`", 4, columns=False)
+
+
+def lost_schema(directory: Path) -> Shop:
+    """The schema file of an ADD COLUMN is lost; rows of its version are there."""
+    shop = Shop(directory)
+    shop.apply()
+    version = FIRST + 25
+    rows = shop.rows("shop.orders", version, [("I", version + 1, 2, "two")])
+    rows.write_bytes(rows.read_bytes().replace(b'"two"', b'"two",5'))
+    return shop
+
+
+def write_schema_by_hand(shop: Shop) -> None:
+    """Copy the table's other schema file, and change what the message says."""
+    (known,) = (shop.bucket / "shop" / "orders" / "meta").iterdir()
+    written = json.loads(known.read_text())
+    written["TableVersion"], written["Type"] = FIRST + 25, 0
+    written["Query"] = "ALTER TABLE `orders` ADD COLUMN `w` INT DEFAULT 7"
+    written["TableColumns"].append({"ColumnName": "w", "ColumnType": "INT", "ColumnPrecision": "11"})
+    written["TableColumnsTotal"] = 3
+    known.with_name(f"schema_{FIRST + 25}_0000000000.json").write_text(json.dumps(written))
+
+
+def test_a_schema_file_that_is_written_by_hand_gives_old_and_new_rows_their_values(tmp_path: Path) -> None:
+    shop = lost_schema(tmp_path)
+    assert f"schema_{FIRST + 25}_0000000000.json" in shop.apply()["shop.orders"].reason
+    write_schema_by_hand(shop)
+    assert shop.apply()["shop.orders"].state is State.APPLIED
+    rows = shop.lake.read(TableId("shop", "orders")).sort_by("id").to_pylist()
+    assert [(row["v"], row["w"]) for row in rows] == [("one", 7), ("two", 5)]
 
 
 def keyless(directory: Path) -> Shop:

@@ -442,7 +442,10 @@ def _no_schema_file(path: str, directory: str, options: SinkOptions, broken: Map
     unread = split_directory(directory, options, broken)
     if unread is not None:
         schema_path = broken[unread.root, unread.version]
-        return f"{path} cannot be decoded: its schema file {schema_path} cannot be read. Restore that file."
+        return (
+            f"{path} cannot be decoded: its schema file {schema_path} cannot be read. Restore that file. "
+            f"If it is lost, write it anew: {_BY_HAND}"
+        )
     guess = split_directory(directory, options)
     if guess is None:
         return (
@@ -453,8 +456,15 @@ def _no_schema_file(path: str, directory: str, options: SinkOptions, broken: Map
         return f"{path} lies in a directory of version 0, of which no schema file exists."
     return (
         f"{path} has no schema file of its version; expected {guess.root}/meta/schema_{guess.version}_*.json. "
-        "Restore that file, or check that the sink URI names the changefeed's own prefix."
+        "Restore that file, or check that the sink URI names the changefeed's own prefix. If it is lost, write "
+        f"{guess.root}/meta/schema_{guess.version}_0000000000.json: {_BY_HAND}"
     )
+
+
+_BY_HAND = (
+    "a copy of another schema file of the table with the TableVersion, TableColumns, TableColumnsTotal and Query (the "
+    "text of the DDL) of this version, and Type 0."
+)
 
 
 def _once(schema_files: Sequence[SchemaFile]) -> list[SchemaFile]:
