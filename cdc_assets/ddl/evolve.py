@@ -304,6 +304,9 @@ def _deletes(before: TableSchema, file: SchemaFile, kind: Statement, text: Text)
     if file.type in (20, 23) and not any(isinstance(spec, PartitionRowsSpec | StrangeSpec) for spec in text.specs):
         raise held(file, "The text cannot be read, so the partitions whose rows are deleted are not known")
     changes: list[SchemaChange] = []
+    # A person's text gives the definition that the feed lacks; no server takes PARTITION BY beside other clauses.
+    stated = (spec.partitioning for spec in text.specs if isinstance(spec, PartitionBySpec))
+    partitioning = next(stated, None) or before.partitioning
     for spec in text.specs:
         if isinstance(spec, StrangeSpec):
             raise held(
@@ -316,10 +319,11 @@ def _deletes(before: TableSchema, file: SchemaFile, kind: Statement, text: Text)
             changes.append(DeleteRows(None))
             continue
         try:
-            rows = partition_predicate(before.partitioning, spec.names, before, by_server=file.by_server)
+            rows = partition_predicate(partitioning, spec.names, before, by_server=file.by_server)
             changes.append(DeleteRows(rows, tuple(spec.names)))
         except TableHeld as problem:
-            raise held(file, problem.message) from problem
+            way = "give --apply a text that defines the partitions first: ALTER TABLE … PARTITION BY …, … PARTITION …"
+            raise held(file, problem.message, *(() if partitioning is not None else (way,))) from problem
     return changes
 
 

@@ -103,6 +103,16 @@ def test_drop_and_truncate_delete_what_the_partitions_hold_before() -> None:
     assert altered(schema, "TRUNCATE PARTITION ALL")[1] == (DeleteRows(None),)
 
 
+def test_a_definition_in_the_text_stands_for_one_that_the_feed_lacks() -> None:
+    schema = table(RANGE)
+    wanted = ddl.partition_predicate(schema.partitioning, ("p1",), schema)
+    for verb, names in (("DROP", ["p0", "p2"]), ("TRUNCATE", ["p0", "p1", "p2"])):
+        after, changes = altered(TableSchema(COLUMNS), f"PARTITION BY {RANGE}, {verb} PARTITION `p1`")
+        assert changes == (DeleteRows(wanted),)
+        assert after.partitioning is not None
+        assert [partition.name for partition in after.partitioning.partitions] == names
+
+
 @pytest.mark.parametrize(
     ("before", "clause", "names"),
     [
