@@ -39,7 +39,7 @@ def upstream_assets(source: ConfiguredFeed) -> list[dg.AssetSpec | dg.AssetsDefi
         kinds={*systems, _STORES.get(options.store, "file"), protocol},
         owners=list(changefeed.owners),
         metadata={"dagster/uri": changefeed.uri, "protocol": protocol, "tz": changefeed.tz},
-        description=f"What {options.writer} writes to {changefeed.uri}: {what}. Read only.",
+        description=f"The feed that {options.writer} writes to {changefeed.uri}: {what}. Read only.",
     )
     return [spec, _landing_asset(source)] if landed else [spec]
 

@@ -46,7 +46,7 @@ def fail_lost_runs(instance: dg.DagsterInstance, runs: Iterable[dg.DagsterRun]) 
                 instance.report_run_failed(
                     run,
                     f"The process of this run ({pid}) is gone, and so is the code server that started it: the machine "
-                    "or the container was restarted. What the run applied is in the lake; the rest is due again.",
+                    "or the container was restarted. The applied windows are in the lake; the rest is due again.",
                 )
                 lost.add(run.run_id)
     return lost

@@ -63,7 +63,7 @@ def dump_spec(source: ConfiguredFeed) -> Iterator[dg.AssetSpec]:
             owners=list(changefeed.owners),
             partitions_def=dump_partitions(changefeed.name),
             metadata={"tz": changefeed.initial.tz},
-            description="What was in the tables before the changefeed began: a partition for each table that a dump "
+            description="Rows of the tables from before the changefeed: a partition for each table that a dump "
             "(or the source itself) has, with the TSO at which it was read. The same partition of `ddl` makes the "
             "table, and of `dml` imports its rows. Read only.",
         )

@@ -38,8 +38,8 @@ def findings(history: History, rules: Rules) -> Iterator[Finding]:
     if short:
         yield warning(
             "short-key",
-            f"a key has fewer than {KEY_BYTES} bytes: who has hashes or sealed records can find it by trying, and with "
-            "it the values. Give one of 32 random bytes, such as openssl rand -hex 32 prints; tables that are hashed "
-            "by another key are rebuilt.",
+            f"a key has fewer than {KEY_BYTES} bytes: anyone with hashes or sealed records can find it by "
+            "trying, and with it the values. Give one of 32 random bytes, such as openssl rand -hex 32 prints; tables "
+            "that are hashed by another key are rebuilt.",
             detail=", ".join(short),
         )
