@@ -24,7 +24,6 @@ from typing import Any
 import dagster as dg
 from dagster_aws.s3 import S3Resource
 
-from cdc_assets.defs.failures import WAY_OUT
 from cdc_assets.defs.names import check_output, feed_key, lake_key, shown
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.features.kinds.decoding import keeps_states
@@ -39,7 +38,7 @@ from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, seconds_behind, seconds_between, tso_time
 from cdc_assets.model.window_metrics import WindowMetrics
-from cdc_assets.model.wording import counted, first_of, seconds_text
+from cdc_assets.model.wording import counted, seconds_text
 from cdc_assets.operations.inspect import conformance_report
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.status import lake_status
@@ -54,6 +53,8 @@ COLUMN_TYPES = "column_types"
 
 CHECKS = ("conformance", "completeness", "holds", "quarantine")
 """Names of the checks on the bucket's asset."""
+_SHOWN_STOPS = 10
+"""Number of stopped tables that the description of the bucket's check shows with their ways out."""
 
 HOLDS, FRESHNESS, ARITHMETIC, INITIAL_ROWS = "holds", "freshness", "row_arithmetic", "initial_rows"
 EQUALS_SOURCE, KEEPS_UP, STATES = "equals_source", "keeps_up", "states"
@@ -249,16 +250,17 @@ def holds_result(tables: Sequence[TableStatus]) -> dg.AssetCheckResult:
     texts: dict[str, list[str]] = {}
     for table in stopped:
         texts.setdefault(table.table, []).append(_stop_text(table.reason, table.ways))
-    metadata = {name: dg.MetadataValue.text("\n".join(of_name)) for name, of_name in texts.items()}
-    names = first_of([table.table for table in stopped], "table")
-    why = _stop_text(stopped[0].reason, stopped[0].ways) if len(stopped) == 1 else "see the reasons and the ways out."
-    description = f"{names}: {why}\nThe other tables go on." if stopped else "No table is on hold."
+    metadata = {name: dg.MetadataValue.md("\n\n".join(of_name)) for name, of_name in texts.items()}
+    shown_texts = [f"{table.table}: {_stop_text(table.reason, table.ways)}" for table in stopped[:_SHOWN_STOPS]]
+    if len(stopped) > _SHOWN_STOPS:
+        shown_texts.append(f"{counted(len(stopped) - _SHOWN_STOPS, 'more table')}: see the metadata.")
+    description = "\n\n".join([*shown_texts, "The other tables go on."]) if stopped else "No table is on hold."
     return _result("holds", not stopped, metadata, error=True, description=description)
 
 
 def _stop_text(reason: str, ways: Iterable[str]) -> str:
-    """Return why a table stopped and, in a line each, the ways out: text that Dagster shows without a click."""
-    return "\n".join([reason, *(f"{WAY_OUT}{way}" for way in ways)])
+    """Return why a table stopped, and the ways out as a list: Dagster reads a check's description as Markdown."""
+    return "\n".join([reason, "", *(f"- {way}" for way in ways)]).rstrip()
 
 
 def quarantine_result(tables: Sequence[TableStatus]) -> dg.AssetCheckResult:

@@ -444,7 +444,7 @@ def _no_schema_file(path: str, directory: str, options: SinkOptions, broken: Map
         schema_path = broken[unread.root, unread.version]
         return (
             f"{path} cannot be decoded: its schema file {schema_path} cannot be read. Restore that file. "
-            f"If it is lost, write it anew: {_BY_HAND}"
+            f"If it is lost, write it anew: {_BY_HAND}."
         )
     guess = split_directory(directory, options)
     if guess is None:
@@ -457,13 +457,13 @@ def _no_schema_file(path: str, directory: str, options: SinkOptions, broken: Map
     return (
         f"{path} has no schema file of its version; expected {guess.root}/meta/schema_{guess.version}_*.json. "
         "Restore that file, or check that the sink URI names the changefeed's own prefix. If it is lost, write "
-        f"{guess.root}/meta/schema_{guess.version}_0000000000.json: {_BY_HAND}"
+        f"{guess.root}/meta/schema_{guess.version}_0000000000.json: {_BY_HAND}."
     )
 
 
 _BY_HAND = (
     "a copy of another schema file of the table with the TableVersion, TableColumns, TableColumnsTotal and Query (the "
-    "text of the DDL) of this version, and Type 0."
+    "text of the DDL) of this version, and Type 0"
 )
 
 
