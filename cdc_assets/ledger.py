@@ -399,8 +399,10 @@ class Ledger:
         if older:
             with self._database.read() as connection:
                 for at in range(0, len(older), _MANY):
-                    others = sa.select(FILES.c.path).where(FILES.c.changefeed == changefeed, FILES.c.life != str(life))
-                    for (path,) in connection.execute(others.where(FILES.c.path.in_(older[at : at + _MANY]))):
+                    other_paths = sa.select(FILES.c.path).where(
+                        FILES.c.changefeed == changefeed, FILES.c.life != str(life)
+                    )
+                    for (path,) in connection.execute(other_paths.where(FILES.c.path.in_(older[at : at + _MANY]))):
                         del known[path]
         rows = [
             {

@@ -103,8 +103,10 @@ def release(as_json: bool, debug: bool, topic: str, partition: int, offset: int,
         place = Partition(topic, partition)
         late = release_message(pipeline, place, offset, again=again, who=given["who"], run=run)
     names = [str(table) for table in late]
-    what = "read again" if again else "passed over"
-    _say(as_json, f"{place} offset {offset} is {what}.", {"place": f"{place} offset {offset}", "rebuild": names})
+    decision_text = "read again" if again else "passed over"
+    _say(
+        as_json, f"{place} offset {offset} is {decision_text}.", {"place": f"{place} offset {offset}", "rebuild": names}
+    )
     if names and not as_json:
         click.echo(f"Applied beyond its rows already; rebuild: cdc-assets rebuild {shlex.join(names)}")
     return HELD if names else DONE

@@ -239,9 +239,9 @@ def target_of(given: dict[str, Any]) -> CommandTarget:
 
 def _described(given: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of the changefeed that the options describe, by their names in a file."""
-    same = ("sink_uri", "tz", "accept_unordered", "new_collations", "topics", "schemas", "schema_registry")
+    plain_options = ("sink_uri", "tz", "accept_unordered", "new_collations", "topics", "schemas", "schema_registry")
     described = {
-        **{name: given[name] for name in same},
+        **{name: given[name] for name in plain_options},
         "decode": given.get("decode"),
         "changefeed_config": given["config"],
         "quarantine": bool(given.get("quarantine")),
@@ -346,7 +346,7 @@ def lake_of(target: CommandTarget) -> LakeSettings:
 
 
 @contextmanager
-def opened(what: str, given: dict[str, Any], *, is_there: bool = False) -> Iterator[LakePipeline]:
+def opened(purpose: str, given: dict[str, Any], *, is_there: bool = False) -> Iterator[LakePipeline]:
     """Open the one changefeed that a command ("A rebuild concerns") is about; with `is_there` no lake is made.
 
     Raises BadSettings.
@@ -360,7 +360,7 @@ def opened(what: str, given: dict[str, Any], *, is_there: bool = False) -> Itera
         if begun(lake) is None:
             raise BadSettings(f"there is no lake in {lake.warehouse}. Give the --warehouse of an apply.")
     if len(target.changefeeds) != 1:
-        raise BadSettings(f"{what} one changefeed. Name it with --changefeed NAME.")
+        raise BadSettings(f"{purpose} one changefeed. Name it with --changefeed NAME.")
     with open_pipeline(target.changefeeds[0], lake) as pipeline:
         yield pipeline
 

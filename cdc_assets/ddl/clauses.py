@@ -335,9 +335,11 @@ def table(at: Cursor) -> TableBody:
     given = options(at)
     parts = partitioning(at.rest()) if at else None
     inline = [own for text in columns for own in inline_indexes(text)]
-    every = named([*inline, *(_over_periods(made, periods) for made in indexes)])
+    all_indexes = named([*inline, *(_over_periods(made, periods) for made in indexes)])
     versioned |= given.versioned
-    return TableBody(tuple(columns), every, given.charset, given.collation, parts, given.comment, clustered, versioned)
+    return TableBody(
+        tuple(columns), all_indexes, given.charset, given.collation, parts, given.comment, clustered, versioned
+    )
 
 
 def _over_periods(index: Index, periods: Mapping[str, tuple[str, ...]]) -> Index:

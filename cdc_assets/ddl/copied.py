@@ -25,13 +25,13 @@ def same_definition(table: TableSchema, copy: TableSchema) -> bool:
     def declared(column: Column) -> tuple[object, ...]:
         return column.type, column.unsigned, column.precision, column.scale or 0, column.elems, column.virtual
 
-    table_columns, theirs = (
+    table_columns, other_columns = (
         {column.name.lower(): column for column in schema.columns if not column.kept} for schema in (table, copy)
     )
     return (
-        list(table_columns) == list(theirs)
-        and all(declared(table_columns[name]) == declared(column) for name, column in theirs.items())
-        and all(column.nullable >= table_columns[name].nullable for name, column in theirs.items())
+        list(table_columns) == list(other_columns)
+        and all(declared(table_columns[name]) == declared(column) for name, column in other_columns.items())
+        and all(column.nullable >= table_columns[name].nullable for name, column in other_columns.items())
         and table.key == copy.key
         and not _new_unique(table, copy, {})
         and table.partitioning == copy.partitioning

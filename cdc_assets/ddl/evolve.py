@@ -171,8 +171,8 @@ def _pair(before: TableSchema, file: SchemaFile, text: Text) -> Pairs:
     extra = [c for name, c in listed.items() if name not in origin and name not in text.added and not c.hidden]
     gone = [c for name, c in origin.items() if name not in listed and c is not None and not c.hidden]
     undefined = untouched & set(listed) - set(text.defined)
-    same = {name: (old, listed[name]) for name in undefined if (old := origin[name]) is not None}
-    changed = {name: (old, new) for name, (old, new) in same.items() if old.type != new.type}
+    renamed_pairs = {name: (old, listed[name]) for name in undefined if (old := origin[name]) is not None}
+    changed = {name: (old, new) for name, (old, new) in renamed_pairs.items() if old.type != new.type}
     if changed:
         refuse_swapped(file, gone, changed)
     replaced = _replaced(file, text, origin, listed, untouched)
@@ -330,9 +330,9 @@ def _deletes(before: TableSchema, file: SchemaFile, kind: Statement, text: Text)
 def _rekeys(before: TableSchema, after: TableSchema, pairs: Pairs) -> list[SchemaChange]:
     """Rekey where the key has other columns, or its values compare in another way."""
     origin = [pairs.origin[name.lower()] for name in after.key]
-    same = [column.name for column in origin if column is not None] == list(before.key) and None not in origin
+    is_same_key = [column.name for column in origin if column is not None] == list(before.key) and None not in origin
     compared = [(c.type, c.compares_by) for c in map(after.column, after.key)]
-    if same and compared == [(c.type, c.compares_by) for c in origin if c is not None]:
+    if is_same_key and compared == [(c.type, c.compares_by) for c in origin if c is not None]:
         return []
     return [Rekey(after.key)]
 
@@ -552,8 +552,10 @@ def refuse_unknown_columns(file: SchemaFile, changed: Iterable[str], origin: Map
 
 def _same_columns(before: TableSchema, file: SchemaFile) -> bool:
     """Return whether the table has the file's columns: a repeated DDL."""
-    table_columns, theirs = (sorted((c.name.lower(), c.type) for c in some) for some in (before.columns, file.columns))
-    return table_columns == theirs
+    table_columns, file_columns = (
+        sorted((c.name.lower(), c.type) for c in some) for some in (before.columns, file.columns)
+    )
+    return table_columns == file_columns
 
 
 NEXT_TIME = "With output-column-id = true in the changefeed the files say it from then on"

@@ -101,8 +101,8 @@ def lasting(
         old = _fitting(kept, column) if column.name in added else None
         if old is not None:
             del kept[old.name.lower()]
-            same = old.name.lower() == column.name.lower()
-            place = places[column.name] = column.name if same else old.name
+            is_same_name = old.name.lower() == column.name.lower()
+            place = places[column.name] = column.name if is_same_name else old.name
             continued += [RenameColumn(old.name, place)] if old.name != place else []
             continued.append(ContinueColumn(_placed(column, place), added[column.name]))
     fresh = {*added, *(change.new for change in changes if isinstance(change, RenameColumn))}
@@ -118,8 +118,8 @@ def lasting(
             taken.add(places[column.name].lower())
     live = tuple(_placed(column, places[column.name]) for column in after.columns)
     schema = replace(after, columns=(*live, *kept.values()), key=tuple(places[name] for name in after.key))
-    again = {change.column.name for change in continued if isinstance(change, ContinueColumn)}
-    left = [*continued, *_in_lake(changes, names, places, again)]
+    continued_names = {change.column.name for change in continued if isinstance(change, ContinueColumn)}
+    left = [*continued, *_in_lake(changes, names, places, continued_names)]
     if set(kept) != known or any(isinstance(change, (AddColumn, MoveColumns)) for change in changes):
         order = tuple(column.name for column in schema.stored)
         # The one MoveColumns stands before changes of defaults, rows and keys.
@@ -143,11 +143,11 @@ def beside_mirror(
     kept = {column.name for column in mirror.columns if column.kept}
     given_up = kept & {change.name for change in changes if isinstance(change, DropColumn)}
     renamed = {change.new for change in changes if isinstance(change, RenameColumn) and change.old in kept}
-    again = [column for column in after.live if column.name in renamed or column.name in kept - given_up]
+    continued_columns = [column for column in after.live if column.name in renamed or column.name in kept - given_up]
     source: list[SchemaChange] = [
         DropColumn(column.name) for column in after.columns if column.kept and column.name not in kept
     ]
-    source += [AddColumn(column) for column in again]
+    source += [AddColumn(column) for column in continued_columns]
     for change in changes:
         match change:
             case DropColumn(name) | RenameColumn(name) if name in kept:
@@ -155,16 +155,16 @@ def beside_mirror(
             case _:
                 source.append(change)
     schema, left = lasting(grown, bare(after), source, at)
-    going_on = {column.name for column in again}
+    going_on = {column.name for column in continued_columns}
     return schema, tuple(c for c in left if not (isinstance(c, ContinueColumn) and c.column.source_name in going_on))
 
 
 def _fitting(kept: Mapping[str, Column], new: Column) -> Column | None:
     """Return the first kept column of that name whose type fits."""
     for old in kept.values():
-        same = old.source_name.lower() == new.name.lower()
+        is_same_name = old.source_name.lower() == new.name.lower()
         if (
-            same
+            is_same_name
             and arrow_type(old) == arrow_type(new)
             and replace(old, name=new.name, virtual=new.virtual).decodes_like(new)
         ):
@@ -250,8 +250,8 @@ def column_lives(
         past = (*life.types, types[name]) if name in types else life.types
         called = life.names if source == life.source else (*life.names, (at, life.source))
         new_lives.append(ColumnLife(name, source, life.since, at if ends else life.until, past, called))
-    there = {life.column for life in new_lives if life.until is None}
-    return (*new_lives, *(ColumnLife(name, source, at) for name, source in live.items() if name not in there))
+    live_columns = {life.column for life in new_lives if life.until is None}
+    return (*new_lives, *(ColumnLife(name, source, at) for name, source in live.items() if name not in live_columns))
 
 
 def _converts(old: Column, new: Column) -> bool:

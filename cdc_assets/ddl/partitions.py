@@ -146,8 +146,10 @@ def _listed(partitioning: Partitioning, place: int, holds: Callable[[tuple[str, 
     own = partitioning.partitions[place].values
     wanted = [holds(row) for row in own if row != ("DEFAULT",)]
     if ("DEFAULT",) in own:
-        others = [row for n, partition in enumerate(partitioning.partitions) if n != place for row in partition.values]
-        wanted.append(negate(either(*map(holds, others))))
+        other_rows = [
+            row for n, partition in enumerate(partitioning.partitions) if n != place for row in partition.values
+        ]
+        wanted.append(negate(either(*map(holds, other_rows))))
     return either(*wanted)
 
 

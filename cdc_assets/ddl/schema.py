@@ -202,16 +202,16 @@ def _like(file: SchemaFile, like: TableSchema | None) -> TableSchema:
     columns = tuple(
         replace(
             column,
-            elems=column.elems or same.elems,
-            collation=same.collation,
-            virtual=same.virtual,
-            comment=same.comment,
-            generated=same.generated,
-            computed=same.computed,
-            zerofill=same.zerofill,
-            default=same.default if column.default is None or not survives_json(column) else column.default,
+            elems=column.elems or known_column.elems,
+            collation=known_column.collation,
+            virtual=known_column.virtual,
+            comment=known_column.comment,
+            generated=known_column.generated,
+            computed=known_column.computed,
+            zerofill=known_column.zerofill,
+            default=known_column.default if column.default is None or not survives_json(column) else column.default,
         )
-        if (same := known.get(column.name.lower())) is not None
+        if (known_column := known.get(column.name.lower())) is not None
         else column
         for column in file.columns
     )

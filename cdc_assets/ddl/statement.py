@@ -507,9 +507,9 @@ def _pairs(at: Cursor) -> list[tuple[tuple[str, str], tuple[str, str]]]:
 def _renamed(at: Cursor, file: SchemaFile) -> Statement:
     pairs = _pairs(at)
     wanted = file.table.folded
-    same = [(old, new) for old, new in pairs if TableId(new[0] or file.table.schema, new[1]).folded == wanted]
+    exact_pairs = [(old, new) for old, new in pairs if TableId(new[0] or file.table.schema, new[1]).folded == wanted]
     loose = [(old, new) for old, new in pairs if fold_name(new[1]) == wanted.table]
-    chosen = (same or loose or pairs if len(pairs) == 1 else same or loose)[:1]
+    chosen = (exact_pairs or loose or pairs if len(pairs) == 1 else exact_pairs or loose)[:1]
     if not chosen:
         raise Unreadable(f"no part of it renames a table to {file.table}")
     return _rename(*chosen[0])

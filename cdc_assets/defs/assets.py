@@ -44,11 +44,11 @@ def related(planned: Plan, life: Life, limit: Progress) -> tuple[Step, ...]:
             continue
         group.add(next_life)
         names = {name.folded for name, _, _ in lives[next_life].names}
-        others = {other for _, other in lives[next_life].exchanges}
+        partner_lives = {other for _, other in lives[next_life].exchanges}
         border += [
             other
             for other, table in lives.items()
-            if other in others or names & {name.folded for name, _, _ in table.names}
+            if other in partner_lives or names & {name.folded for name, _, _ in table.names}
         ]
     last = (limit.tso, int(limit.phase))
     return tuple(

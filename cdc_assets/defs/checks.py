@@ -467,8 +467,8 @@ def _points(lines: Iterable[str]) -> dg.MarkdownMetadataValue:
 def _first(findings: Sequence[Finding], otherwise: str) -> str:
     if not findings:
         return otherwise
-    first, *others = grouped(findings)
-    return group_text(first) + (f" ({len(others)} more)" if others else "")
+    first, *more_findings = grouped(findings)
+    return group_text(first) + (f" ({len(more_findings)} more)" if more_findings else "")
 
 
 def _result(

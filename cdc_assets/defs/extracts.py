@@ -168,10 +168,10 @@ def _due(instance: dg.DagsterInstance, sensor: str, missing: Sequence[_Window]) 
         for window in _written_by(record.dagster_run):
             failures[window] += 1
             failed_at.setdefault(window, record.end_time or record.update_timestamp.timestamp())
-    again = {window: at + backoff_seconds(failures[window], _HOUR, _DAY) for window, at in failed_at.items()}
+    retry_times = {window: at + backoff_seconds(failures[window], _HOUR, _DAY) for window, at in failed_at.items()}
     return [
         dg.RunRequest(f"{asset.to_user_string()} {key} {int(now // _HOUR)}", partition_key=key, asset_selection=[asset])
-        for asset, key in islice((w for w in missing if w not in busy and again.get(w, now) <= now), _AT_ONCE)
+        for asset, key in islice((w for w in missing if w not in busy and retry_times.get(w, now) <= now), _AT_ONCE)
     ]
 
 

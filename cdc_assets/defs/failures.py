@@ -47,18 +47,18 @@ def run_reasons(instance: dg.DagsterInstance, run_id: str) -> list[str]:
     """Return why a run failed, in lines: by its steps, or by the reason why it had none."""
     records = instance.get_records_for_run(run_id, of_type=_TELLING).records
     events = [record.event_log_entry.dagster_event for record in records]
-    steps, others = list[str](), list[str]()
+    steps, other_lines = list[str](), list[str]()
     for event in events:
         if event is None:
             continue
         if event.event_type == dg.DagsterEventType.STEP_FAILURE:
             steps += step_reasons(event)
         elif event.event_type == dg.DagsterEventType.RUN_FAILURE:
-            others.append(event.message or "")
+            other_lines.append(event.message or "")
         elif event.engine_event_data.error is not None:
             error = event.engine_event_data.error
-            others.insert(0, (error.cause or error).message.strip())
-    return [line for line in steps or others if line]
+            other_lines.insert(0, (error.cause or error).message.strip())
+    return [line for line in steps or other_lines if line]
 
 
 def short_reason(reasons: Iterable[str], tables: Iterable[TableId]) -> str:

@@ -31,7 +31,7 @@ def upstream_assets(source: ConfiguredFeed) -> list[dg.AssetSpec | dg.AssetsDefi
     """Return the assets of what a changefeed writes to, and of the landing of its topics."""
     changefeed, options = source.changefeed, source.changefeed.source_options
     landed, protocol = options.is_landed, options.protocol
-    what = "messages of DDL, rows and marks" if landed else "schema files, data files and the checkpoint"
+    contents = "messages of DDL, rows and marks" if landed else "schema files, data files and the checkpoint"
     systems = {_SYSTEMS[options.writer]} if options.writer in _SYSTEMS else set()
     spec = dg.AssetSpec(
         feed_key(changefeed),
@@ -39,7 +39,7 @@ def upstream_assets(source: ConfiguredFeed) -> list[dg.AssetSpec | dg.AssetsDefi
         kinds={*systems, _STORES.get(options.store, "file"), protocol},
         owners=list(changefeed.owners),
         metadata={"dagster/uri": changefeed.uri, "protocol": protocol, "tz": changefeed.tz},
-        description=f"The feed that {options.writer} writes to {changefeed.uri}: {what}. Read only.",
+        description=f"The feed that {options.writer} writes to {changefeed.uri}: {contents}. Read only.",
     )
     return [spec, _landing_asset(source)] if landed else [spec]
 

@@ -182,5 +182,5 @@ def _now(source: ConfiguredFeed, s3: S3Resource) -> list[Freshness]:
 def _of(
     source: ConfiguredFeed, tables: Iterable[TableState | TableOutcome], checkpoint: Tso, now: float
 ) -> list[Freshness]:
-    every = (freshness_of(source, table, checkpoint, now) for table in tables)
-    return [check for check in every if check is not None]
+    freshness = (freshness_of(source, table, checkpoint, now) for table in tables)
+    return [check for check in freshness if check is not None]

@@ -392,8 +392,8 @@ class _Tick:
         for attempt in self.cursor.attempts:
             since = [record.dagster_run for record in gave_way if record.create_timestamp.timestamp() >= attempt.at]
             left = _Underway.taken_by(since, self.job_name).lives(plan) if since else set()
-            again = {due.mark for due in dues if left.intersection(due.lives)}
-            kept.append(replace(attempt, marks=tuple(mark for mark in attempt.marks if mark not in again)))
+            left_marks = {due.mark for due in dues if left.intersection(due.lives)}
+            kept.append(replace(attempt, marks=tuple(mark for mark in attempt.marks if mark not in left_marks)))
         return tuple(kept)
 
     def _just_run(self, plan: Plan) -> set[Life]:
@@ -445,9 +445,9 @@ class _Tick:
         parts = []
         if waiting:
             number = counted(sum(len(due.lives) for due in waiting), "table waits", "tables wait")
-            again = tso_time(min(paused[due.mark] for due in waiting) * 1000 << 18)
+            retry_time = tso_time(min(paused[due.mark] for due in waiting) * 1000 << 18)
             reasons = "; ".join(self._failures(plan, waiting))
-            parts.append(f"{number} after a failed run, retried at {again}{reasons and f': {reasons}'}")
+            parts.append(f"{number} after a failed run, retried at {retry_time}{reasons and f': {reasons}'}")
         if held:
             where = feed_key(self.source.changefeed).to_user_string()
             parts.append(f"{counted(held, 'table is', 'tables are')} on hold (see the check `holds` of {where})")
@@ -506,8 +506,10 @@ def _leave(plan: Plan, batch: RunBatch, dues: Iterable[Due], underway: _Underway
     if not batch.everything:
         return []
     batch_lives = set(batch.lives)
-    others = {life for due in dues for life in due.lives} | {s.life for s in plan.steps if isinstance(s, HoldTable)}
-    return sorted(str(life) for life in (others - batch_lives) | _named(plan, underway.tables))
+    other_lives = {life for due in dues for life in due.lives} | {
+        s.life for s in plan.steps if isinstance(s, HoldTable)
+    }
+    return sorted(str(life) for life in (other_lives - batch_lives) | _named(plan, underway.tables))
 
 
 def _named(plan: Plan, texts: frozenset[str]) -> set[Life]:

@@ -70,10 +70,10 @@ def read_history(
     files, there, rules = tuple(files), standing or {}, rules or Rules()
     choice = choose(imports, there, until, begun)
     # without dumps neither the lake's tables nor the feed's begin count, and of `until` which files it leaves out
-    again = not (imports or choice.chosen or missed or newest_rows or missing)
+    is_cacheable = not (imports or choice.chosen or missed or newest_rows or missing)
     due = sum(file.version <= until for file in files)
     cache_key = due, replace(rules, zone=utc), getattr(rules.zone, "__self__", rules.zone)
-    if again and (recent := _recent(files, cache_key)) is not None:
+    if is_cacheable and (recent := _recent(files, cache_key)) is not None:
         return recent
     if rules.new_collations:
         given = files
@@ -92,9 +92,9 @@ def read_history(
     history = with_gaps(replace(history, waiting=choice.waiting, offered=offered), rules, missed, missing)
     for feature, settings in rules.features.items():
         history = module_of("history", feature).applied(history, settings)
-    if again:
-        others = (reading for reading in _RECENT if reading.files[:1] != files[:1])
-        _RECENT[:] = [_RecentHistory(files, cache_key, history), *others]
+    if is_cacheable:
+        other_readings = (reading for reading in _RECENT if reading.files[:1] != files[:1])
+        _RECENT[:] = [_RecentHistory(files, cache_key, history), *other_readings]
         del _RECENT[_FEEDS:]
     return history
 
@@ -115,8 +115,8 @@ _RECENT: list[_RecentHistory] = []
 def _recent(files: Sequence[SchemaFile], cache_key: tuple[object, ...]) -> History | None:
     """Return the history that was read last from the very same input, None if there is none."""
     for reading in tuple(_RECENT):
-        same = len(reading.files) == len(files) and all(map(operator.is_, reading.files, files))
-        if same and reading.inputs == cache_key:
+        is_same_listing = len(reading.files) == len(files) and all(map(operator.is_, reading.files, files))
+        if is_same_listing and reading.inputs == cache_key:
             return reading.history
     return None
 
@@ -274,8 +274,8 @@ class _Player:
             for name, life in self.lives.holders.items()
             if name.folded.table == like.folded.table
         ]
-        same = tables and all(ddl.same_definition(tables[0].schema, other.schema) for other in tables[1:])
-        return tables[0] if same else None
+        is_same_definition = tables and all(ddl.same_definition(tables[0].schema, other.schema) for other in tables[1:])
+        return tables[0] if is_same_definition else None
 
     def _recover(self, file: SchemaFile, statement: ddl.Recover) -> None:
         lives, kinds = self.lives, self.rules.kinds(file)
@@ -355,10 +355,10 @@ def exchange(
 
     They have no DDL text, and are not events themselves if both tables are known.
     """
-    (name, *others) = _partners(lives, file, statement, files)
+    (name, *more_partners) = _partners(lives, file, statement, files)
     table, other = lives.holder(file.table), lives.holder(name)
-    if others and table is not None and lives.rules.release(table.life, file.version) is None:
-        names = (name, *others)
+    if more_partners and table is not None and lives.rules.release(table.life, file.version) is None:
+        names = (name, *more_partners)
         why = f"{file.query}: it names no database, and may exchange rows with any of {', '.join(map(str, names))}."
         whole = f"give it with a database as the DDL, as in {file.query.rstrip('; ')} with {name} for the second table"
         ways = ways_out(table.name or file.table, file.version, ("apply", "skip"), (whole,))

@@ -22,7 +22,11 @@ from cdc_assets.model.tso import Tso
 
 def rename(lives: Lives, version: Tso, renames: Sequence[tuple[SchemaFile, ddl.Rename]]) -> None:
     """Carry out all renames of one version; hold tables whose renames are ambiguous or held by a policy."""
-    renames = [(rest, it) for file, it in renames if (rest := take_place(lives, file, it)) is not None]
+    renames = [
+        (rest, rename_statement)
+        for file, rename_statement in renames
+        if (rest := take_place(lives, file, rename_statement)) is not None
+    ]
     given = ByName(_given_renames(lives.holders, version, targets := [file.table for file, _ in renames], lives.rules))
     requests: ByName[tuple[TableId, SchemaFile]] = ByName()
     for file, statement in renames:
@@ -108,9 +112,9 @@ def _sources(lives: Lives, file: SchemaFile, statement: ddl.Rename, targets: Col
     is not meant, nor one that has rows or DDL under its name afterwards.
     """
     near = statement.old if statement.old.schema else TableId(file.table.schema, statement.old.table)
-    others = {target.folded for target in targets} - {file.table.folded}
+    other_targets = {target.folded for target in targets} - {file.table.folded}
     is_near = near in lives.holders and not statement.from_session
-    if statement.old.table and (is_near or statement.old.schema or near.folded in others):
+    if statement.old.table and (is_near or statement.old.schema or near.folded in other_targets):
         return [lives.holders.spelled(near)]
     if statement.old.table:
         same = [name for name in lives.holders if name.folded.table == near.folded.table]

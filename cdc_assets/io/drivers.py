@@ -131,13 +131,13 @@ def _assumed(role_arn: str, external_id: str, key: str, secret: str, token: str,
         own.set_credentials(key, secret, token or None)
 
     async def assume() -> dict[str, str]:
-        which = {"RoleArn": role_arn, "RoleSessionName": "cdc-assets"}
+        role = {"RoleArn": role_arn, "RoleSessionName": "cdc-assets"}
         if external_id:
-            which["ExternalId"] = external_id
+            role["ExternalId"] = external_id
         try:
             async with own.create_client("sts", region or "us-east-1", config=AioConfig(**_PATIENCE)) as sts:
                 _refuse_silent_tokens(role_arn, sts.meta.endpoint_url)
-                lent = (await sts.assume_role(**which))["Credentials"]
+                lent = (await sts.assume_role(**role))["Credentials"]
         except (ValueError, ResponseParserError) as error:
             message = str(error).partition(", invalid XML")[0]
             raise BadSettings(

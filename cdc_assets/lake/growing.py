@@ -236,8 +236,8 @@ class GrowingTable:
         raise TableMoved(f"{'.'.join(self.identifier)}: others commit all the time. Try again.")
 
     def _has(self, table: Table, files: Sequence[WrittenFile]) -> bool:
-        there = {location for some in self._grown(table).files.values() for location in some}
-        return any(file.location in there for file in files)
+        known_locations = {location for some in self._grown(table).files.values() for location in some}
+        return any(file.location in known_locations for file in files)
 
     def try_once(
         self, table: Table, files: Sequence[WrittenFile], old: Sequence[str], properties: Mapping[str, str]
@@ -342,8 +342,8 @@ class GrowingTable:
         """Remove files below the table's directory that no snapshot refers to and that are older; return how many."""
         used, removed = referenced_files(self.load(), self.io), 0
         for file in stored_files(self.io, self.location):
-            ours = file.location.endswith((".parquet", ".avro"))
-            if ours and file.info.path not in used and file.info.mtime.timestamp() * 1000 < before_ms:
+            is_own_file = file.location.endswith((".parquet", ".avro"))
+            if is_own_file and file.info.path not in used and file.info.mtime.timestamp() * 1000 < before_ms:
                 with suppress(OSError):
                     file.system.delete_file(file.info.path)
                     removed += 1

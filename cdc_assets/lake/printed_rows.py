@@ -39,10 +39,10 @@ def find_by_form(target: CommitTarget, schema: TableSchema, places: Sequence[str
     functions = {place: function for place, column in columns.items() if (function := form_of(column))}
     printed = list(functions)
     own = own_names(target.table)
-    plain, every = [place for place in places if place not in printed], ", ".join(places)
+    plain, all_places = [place for place in places if place not in printed], ", ".join(places)
     spark.sql(
         f"SELECT _cdc_a.*, -{COUNT} - coalesce(_cdc_met, 0) AS _cdc_due FROM changes _cdc_a LEFT JOIN "
-        f"(SELECT {every}, count(*) AS _cdc_met FROM leaving GROUP BY {every}) _cdc_b ON {_same(places)} "
+        f"(SELECT {all_places}, count(*) AS _cdc_met FROM leaving GROUP BY {all_places}) _cdc_b ON {_same(places)} "
         f"WHERE {COUNT} < 0"
     ).where("_cdc_due > 0").createOrReplaceTempView("open")
     named = ", ".join(f"{quoted(column.name)} AS {place}" for place, column in columns.items())
@@ -81,7 +81,7 @@ def find_by_form(target: CommitTarget, schema: TableSchema, places: Sequence[str
     spark.sql(
         f"SELECT {', '.join(f'_cdc_a.{name}' for name in (*places, *own))}, {COUNT} AS _cdc_n, {COUNT} - "
         f"greatest(0, least({COUNT}, coalesce(_cdc_left, 0) + {COUNT} - _cdc_upto)) AS {COUNT} FROM "
-        f"(SELECT *, sum({COUNT}) OVER (PARTITION BY {key} ORDER BY {every}) AS _cdc_upto FROM entering_by_form) "
+        f"(SELECT *, sum({COUNT}) OVER (PARTITION BY {key} ORDER BY {all_places}) AS _cdc_upto FROM entering_by_form) "
         f"_cdc_a LEFT JOIN due_of_entering _cdc_b ON {_same(by)}"
     ).createOrReplaceTempView("counted")
     spark.table("counted").where(f"{COUNT} > 0").createOrReplaceTempView("still_entering")

@@ -63,9 +63,9 @@ def _place(table: LakeTable) -> object:
 
 def _differences(scan: TableScan, mirror: TableScan, since: Tso, schema: TableSchema) -> list[str]:
     live = [(column.name, column.source_name) for column in schema.live]
-    own_columns, theirs = ([pair[side] for pair in (*live, (COMMIT_TS, COMMIT_TS))] for side in (0, 1))
+    own_columns, mirror_columns = ([pair[side] for pair in (*live, (COMMIT_TS, COMMIT_TS))] for side in (0, 1))
     states = _together(scan, f"{COMMIT_TS} > {since} AND {END_TS} IS NULL", own_columns)
-    rows = _together(mirror, f"{COMMIT_TS} > {since}", theirs).rename_columns(own_columns)
+    rows = _together(mirror, f"{COMMIT_TS} > {since}", mirror_columns).rename_columns(own_columns)
     sides = [
         side.append_column("_cdc_count", pa.repeat(pa.scalar(sign, pa.int64()), side.num_rows))
         for side, sign in ((states, 1), (rows.cast(states.schema), -1))

@@ -322,10 +322,12 @@ def _replaced(
             matches = matches.filter(~pl.col(_PLACE).is_in(list(gone)))
         if not len(matches):
             continue
-        there = BitMap(matches.get_column(_CHANGE))
-        if (len(there) < len(matches) or there & seen) and not (step.is_repair and DELETED_AT not in step.lake_columns):
+        matched_changes = BitMap(matches.get_column(_CHANGE))
+        if (len(matched_changes) < len(matches) or matched_changes & seen) and not (
+            step.is_repair and DELETED_AT not in step.lake_columns
+        ):
             raise _SparksError  # the table has a row twice: a MERGE writes both, and its counts tell of it
-        seen |= there
+        seen |= matched_changes
         places, of = matches.get_columns()
         replaced.append(_Replaced(file, places, of, before))
     return replaced
@@ -381,20 +383,20 @@ def _states(
     A state that would have no length is none.
     """
     ended: dict[pa.Schema, list[pa.Table]] = {}
-    going_on, same, track = list[pa.Table](), BitMap(), tracked(step)
+    going_on, unchanged_states, track = list[pa.Table](), BitMap(), tracked(step)
     for replacement in replaced:
         rows, row_changes = _rows(io, replacement, table), changes.take(replacement.changes.to_arrow())
         ends = pc.less(rows.column(START_TS), row_changes.column(START_TS))
         if track is not None:
             on = _goes_on(rows, row_changes, track, step)
             ends = pc.and_not(ends, on)
-            same |= BitMap(replacement.changes.filter(pl.Series(on)))
+            unchanged_states |= BitMap(replacement.changes.filter(pl.Series(on)))
             going_on.append(_with(row_changes, rows, {START_TS: START_TS, START_AT: START_AT}).filter(on))
         closed = _with(rows, row_changes, {END_TS: START_TS, END_AT: START_AT}).filter(ends)
         ended.setdefault(closed.schema, []).append(closed)
     begins = pc.and_not(_enters(changes), changes.column(LANDED))
-    if same:
-        is_same = pc.is_in(pa.array(range(changes.num_rows), pa.uint32()), pa.array(same, pa.uint32()))
+    if unchanged_states:
+        is_same = pc.is_in(pa.array(range(changes.num_rows), pa.uint32()), pa.array(unchanged_states, pa.uint32()))
         begins = pc.and_not(begins, is_same)
     entering = pa.concat_tables([changes.filter(begins), *going_on])
     return [*(pa.concat_tables(parts) for parts in ended.values()), table_rows(entering, step, table)]
@@ -410,14 +412,14 @@ def _with(rows: pa.Table, others: pa.Table, names: Mapping[str, str]) -> pa.Tabl
 
 def _goes_on(rows: pa.Table, changes: pa.Table, track: Sequence[str], step: ApplyRows) -> pa.ChunkedArray:
     """Mark the open states that go on: the change of their key brings equal values in the columns of `track`."""
-    same = pl.Series(_enters(changes))
+    is_same_value = pl.Series(_enters(changes))
     for name in track:
         kind = arrow_type(step.schema.column(name))
         if name not in rows.column_names or pa.types.is_nested(kind):
             raise _SparksError
         old, new = (pl.Series(side.column(name).cast(kind)) for side in (rows, changes))
-        same &= old.eq_missing(new)
-    return pa.chunked_array([same.to_arrow()])
+        is_same_value &= old.eq_missing(new)
+    return pa.chunked_array([is_same_value.to_arrow()])
 
 
 def _rows(io: Mapping[str, str], of: _Replaced, table: FirstLoad, open_while: str = END_TS) -> pa.Table:
@@ -429,8 +431,8 @@ def _rows(io: Mapping[str, str], of: _Replaced, table: FirstLoad, open_while: st
     names = {number: name for name, (_, number, _) in table.columns.items()}
     system, path = storage(io, of.file.path)
     with system.open_input_file(path) as source:
-        there = pq.read_schema(source)
-        fields = [field for field in there if field_id(field) in names]
+        file_schema = pq.read_schema(source)
+        fields = [field for field in file_schema if field_id(field) in names]
         kept = pa.schema([field.with_name(names[field_id(field)]) for field in fields])
         if not {*_MOMENTS} <= {*kept.names} and open_while == END_TS:
             raise _SparksError
@@ -506,8 +508,10 @@ def _written(
     hidden = [replacement.file.vector_file for replacement in replaced if replacement.file.vector is not None]
     missing = None
     if batch.unmade is not None:
-        there = BitMap().union(*(BitMap(match.changes) for match in matched))
-        missing = unmade(changes, step, pa.array([place not in there for place in range(changes.num_rows)], pa.bool_()))
+        matched_changes = BitMap().union(*(BitMap(match.changes) for match in matched))
+        missing = unmade(
+            changes, step, pa.array([place not in matched_changes for place in range(changes.num_rows)], pa.bool_())
+        )
     return RowDelta([data_file(target, target.table, file) for file in added], vectors, hidden, missing)
 
 

@@ -265,11 +265,11 @@ def _cuts_values(target: CommitTarget, step: ChangeTable) -> bool:
 def _comparer(sources: tuple[_Source, ...]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            same, everything = True, pa.repeat(pa.scalar(True), batch.num_rows)
+            is_same, everything = True, pa.repeat(pa.scalar(True), batch.num_rows)
             for place, source in enumerate(sources):
                 before = batch.column(place).cast(arrow_type(source.column))
-                same = same and _column(batch, replace(source, position=place), everything).equals(before)
-            yield pa.RecordBatch.from_arrays([pa.array([not same])], names=["cut"])
+                is_same = is_same and _column(batch, replace(source, position=place), everything).equals(before)
+            yield pa.RecordBatch.from_arrays([pa.array([not is_same])], names=["cut"])
 
     return run
 
@@ -353,10 +353,10 @@ def _settle_columns(target: CommitTarget, work: Any, step: ChangeTable) -> None:
     names = _column_names(work.table())
     own = [column.name for column in mirror_columns(step.life.kind, names)]
     if sorted(names) != sorted([*wanted, *own]):
-        there = [name for name in names if name not in own]
+        present_names = [name for name in names if name not in own]
         raise TableHeld(
-            f"{step.life}: after the DDL of version {step.at} the lake table would have the columns {there}, but "
-            f"the schema file says {wanted}. A schema file in between may be missing; rebuild the table.",
+            f"{step.life}: after the DDL of version {step.at} the lake table would have the columns {present_names}, "
+            f"but the schema file says {wanted}. A schema file in between may be missing; rebuild the table.",
             table=str(step.life),
         )
     update = work.updateSchema()

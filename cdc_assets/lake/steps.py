@@ -198,10 +198,10 @@ def _make_anew(bench: Workbench, step: CreateTable, started: float) -> StepResul
     with bench.on(step.life) as work:
         if work.lake_table.applied.unfilled and work.lake_table.base != step.base:
             parser = work.session.iceberg.java("org.apache.iceberg.SchemaParser")
-            there = columns_of(work.target.table)
-            columns = schema.schema_json(step.schema, step.life.kind, [name for name, _ in there])
+            present_columns = columns_of(work.target.table)
+            columns = schema.schema_json(step.schema, step.life.kind, [name for name, _ in present_columns])
             wanted = parser.fromJson(json.dumps(columns)).columns()
-            if [(field.name(), field.type().toString()) for field in wanted] != there:
+            if [(field.name(), field.type().toString()) for field in wanted] != present_columns:
                 raise TableHeld(
                     f"{step.life} was created with the columns of another dump, whose rows were never imported, and "
                     f"the present dump has others. Rebuild it: cdc-assets rebuild {step.life}.",
@@ -319,8 +319,8 @@ def _states_before(bench: Workbench, step: DdlStep, table: LakeTable, work: Work
     if not table.label.recipe.has_masks(step.masks.get(table.life, {})):
         return None
     lives = parse_lives(bench.state.file(table.metadata_location).properties)
-    there = [life for life in lives if life.was_there(step.at)]
-    for column_life in there:
+    former_lives = [life for life in lives if life.was_there(step.at)]
+    for column_life in former_lives:
         if column_life.former_type(step.at) is not None:
             raise TableHeld(
                 f"{step.life}: the rows that come into it from {table.life} have values of the column "
@@ -331,7 +331,7 @@ def _states_before(bench: Workbench, step: DdlStep, table: LakeTable, work: Work
             )
     rows = work.session.spark.read.table(work.session.name(table.identifier))
     rows = rows.where(f"{START_TS} < {step.at} AND ({END_TS} IS NULL OR {END_TS} >= {step.at})")
-    names = {column_life.column: column_life.name_at(step.at) for column_life in there}
+    names = {column_life.column: column_life.name_at(step.at) for column_life in former_lives}
     return rows.select(*(sql.col(quoted(name)).alias(of) for name, of in names.items()), COMMIT_TS)
 
 

@@ -134,12 +134,12 @@ class Rebuilds:
         moves meanwhile; RebuildRefused if rows of it were forgotten since the rebuild began.
         """
         started = time.monotonic()
-        theirs = aside.state.find(life)
+        rebuilt_table = aside.state.find(life)
         self.live.applied()
         if life not in self._state.tables():
-            return self._create(theirs, token, started)
-        with self.live.workbench.on(life) as work, self._marked(theirs, token) as mark:
-            session, label = work.session, theirs.label
+            return self._create(rebuilt_table, token, started)
+        with self.live.workbench.on(life) as work, self._marked(rebuilt_table, token) as mark:
+            session, label = work.session, rebuilt_table.label
             if self._revisions.get(token, {}).get(life, "") != work.lake_table.revision:
                 raise RebuildRefused(
                     f"rows of {life} were forgotten since this rebuild of it began, and the table that was built aside "
@@ -155,17 +155,19 @@ class Rebuilds:
                     "Apply that to the rebuilt table too and try again.",
                     table=str(life),
                 )
-            source = session.load(theirs.identifier)
-            rows = _rows(session, theirs)
-            properties = {NAME: format_name(theirs.name), **_of_rows(source, work.target.table)}
+            source = session.load(rebuilt_table.identifier)
+            rows = _rows(session, rebuilt_table)
+            properties = {NAME: format_name(rebuilt_table.name), **_of_rows(source, work.target.table)}
             properties |= {
                 FORGOTTEN_THROUGH: "-1",
                 REPAIRED: "-1",
             }  # the feed's rows are all there again, and no others
-            properties |= {GONE: json.dumps(theirs.gone)} if theirs.gone else {}
+            properties |= {GONE: json.dumps(rebuilt_table.gone)} if rebuilt_table.gone else {}
             layout, live = known_layout(session, source), work.target.table
             if columns_of(source) == columns_of(live) and layout == layout_of_table(session, live):
-                statement = f"INSERT OVERWRITE {work.target.name} SELECT * FROM {session.name(theirs.identifier)}"
+                statement = (
+                    f"INSERT OVERWRITE {work.target.name} SELECT * FROM {session.name(rebuilt_table.identifier)}"
+                )
                 publish(
                     work.target,
                     label,
@@ -180,10 +182,12 @@ class Rebuilds:
             return self.live.workbench.result(work, started)
 
     @contextmanager
-    def _marked(self, theirs: LakeTable, token: str) -> Iterator[dict[str, str]]:
+    def _marked(self, rebuilt_table: LakeTable, token: str) -> Iterator[dict[str, str]]:
         """Yield the properties of a swap beside its label; the table has all quarantined records then."""
         records = self.live.workbench.records
-        with records.bringing_in(theirs.life, records.places_in(theirs.life, theirs.label.rows_from)) as mark:
+        with records.bringing_in(
+            rebuilt_table.life, records.places_in(rebuilt_table.life, rebuilt_table.label.rows_from)
+        ) as mark:
             yield {REBUILD: token, **mark}
 
     def close_records(self, aside: Lake, life: Life) -> None:
@@ -191,9 +195,9 @@ class Rebuilds:
         records = self.live.workbench.records
         records.close(life, records.places_in(life, aside.state.find(life).label.rows_from))
 
-    def _create(self, theirs: LakeTable, token: str, started: float) -> StepResult:
+    def _create(self, rebuilt_table: LakeTable, token: str, started: float) -> StepResult:
         """Create a live table that did not exist, with its rows and its label at once."""
-        life, name, state = theirs.life, theirs.name, self._state
+        life, name, state = rebuilt_table.life, rebuilt_table.name, self._state
         if name is None:
             raise RebuildRefused(
                 f"{life} was dropped at the source and is not in the lake: there is nothing to rebuild."
@@ -205,24 +209,29 @@ class Rebuilds:
         with (
             races(str(life)),
             self.live.workbench.sessions.step() as session,
-            self._marked(theirs, token) as mark,
+            self._marked(rebuilt_table, token) as mark,
         ):
-            source = session.load(theirs.identifier)
+            source = session.load(rebuilt_table.identifier)
             properties = {
                 **OWN_PROPERTIES,
-                **{name: text for name, text in given_properties(theirs.layout.properties).items() if text},
+                **{name: text for name, text in given_properties(rebuilt_table.layout.properties).items() if text},
                 CHANGEFEED: self.live.changefeed,
                 IDENTITY: format_identity(life),
                 NAME: format_name(name),
-                GONE: json.dumps(theirs.gone),
+                GONE: json.dumps(rebuilt_table.gone),
                 **_of_rows(source),
                 "location": location(self.live.settings.root, self.live.changefeed, life),
             }
-            rows, summary = _documented(_rows(session, theirs), source), {**theirs.label.properties(), **mark}
+            rows, summary = (
+                _documented(_rows(session, rebuilt_table), source),
+                {**rebuilt_table.label.properties(), **mark},
+            )
             layout = known_layout(session, source)
             write_anew(session, "create", session.name(home), rows, layout, properties, summary)
             set_order(session, session.load(home), layout)
-            statements = (f"CREATE TABLE {session.name(home)} AS SELECT * FROM {session.name(theirs.identifier)}",)
+            statements = (
+                f"CREATE TABLE {session.name(home)} AS SELECT * FROM {session.name(rebuilt_table.identifier)}",
+            )
         lake_table = state.find(life)
         return StepResult(
             statements, None, lake_table.snapshot_id, lake_table.rows or 0, seconds=time.monotonic() - started

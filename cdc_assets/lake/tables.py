@@ -209,9 +209,11 @@ class Lake:
         homes = {claim: self.state.places.home(claim[1]) for claim in claims}
         if not homes:
             return {}
-        ours = {lake_table.identifier for lake_table in self.state.known().values()}
-        theirs = set(self.state.listed()) - ours
-        return {claim: self.state.foreign(home, claim[0]).message for claim, home in homes.items() if home in theirs}
+        own_tables = {lake_table.identifier for lake_table in self.state.known().values()}
+        foreign_tables = set(self.state.listed()) - own_tables
+        return {
+            claim: self.state.foreign(home, claim[0]).message for claim, home in homes.items() if home in foreign_tables
+        }
 
     def warm(self) -> None:
         """Start the JVM in the background, while rows are read; returns at once."""

@@ -547,9 +547,9 @@ class Dialects:
         if not dialect:
             return ""
         self._note(topic, name, dialect)
-        for what, known in (("topic", self._topics[topic]), ("table", self._tables.get(name.folded, dialect))):
+        for scope, known in (("topic", self._topics[topic]), ("table", self._tables.get(name.folded, dialect))):
             if known != dialect:
-                return _MIXED.format(dialect, what, known)
+                return _MIXED.format(dialect, scope, known)
         return ""
 
 

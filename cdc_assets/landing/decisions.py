@@ -165,8 +165,8 @@ def _with_events(
 
     Those are the ones that are not landed, or all of them where they come in the place of a split.
     """
-    again = {table for table in lacking if landed.get(table, _LandedEvents()).alone}
-    kept = [line.ordinals if line.table in again else line.new for line in lines]
+    tables_alone = {table for table in lacking if landed.get(table, _LandedEvents()).alone}
+    kept = [line.ordinals if line.table in tables_alone else line.new for line in lines]
     place = rows.schema.get_field_index("ordinals")
     kind = rows.schema.field(place)
     return rows.set_column(place, kind, pa.array(kept, kind.type)).filter(pa.array(list(map(bool, kept))))
@@ -202,8 +202,8 @@ def accept_loss(landing: Landing, lost: OffsetRange, by: DecidedBy = DecidedBy()
             raise BadSettings(
                 f"{given} is not a loss: {lost.partition} is landed to {start}. Give the offsets that the error names."
             )
-        what = f"the loss of {lost.start}..{lost.stop - 1} accepted"
-        decision = Decision(EventKind.LOST, lost.partition, lost.start, lost.stop, what, by.who, by.when)
+        decision_text = f"the loss of {lost.start}..{lost.stop - 1} accepted"
+        decision = Decision(EventKind.LOST, lost.partition, lost.start, lost.stop, decision_text, by.who, by.when)
         batch.events.append(decision.event)
 
     landing.decide(decided)

@@ -115,8 +115,8 @@ class KeylessRows:
             known = {place for place in places if place <= reached[log] and (log[0], place) not in bad}
             landed, least = self._landed(log, known) if known else ({}, "")
             for place, numbers in places.items():
-                again = len(numbers) > 1 or any(lines[number].repeated for number in numbers)
-                if (place in known or again) and (log[0], place) not in bad:
+                is_repeated = len(numbers) > 1 or any(lines[number].repeated for number in numbers)
+                if (place in known or is_repeated) and (log[0], place) not in bad:
                     rows = [
                         self._sending(pieces[lines[number].piece], lines[number], number, log) for number in numbers
                     ]

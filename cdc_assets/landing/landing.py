@@ -308,8 +308,8 @@ class Landing:
                 return unread, None
             if enough:
                 break
-            others = [offset_range for offset_range in unread if unplaced and offset_range not in unplaced]
-            unread = [*self._read_some(log, unplaced or unread, offsets, share), *others]
+            other_ranges = [offset_range for offset_range in unread if unplaced and offset_range not in unplaced]
+            unread = [*self._read_some(log, unplaced or unread, offsets, share), *other_ranges]
         if not any(offset_range.partition.topic in alone for offset_range in unread):
             return unread, None
         offsets.backlog.clear()
@@ -438,11 +438,11 @@ class RangeReader:
         for number, wanted in enumerate(ranges):
             if number and self._is_large(ranges[number:]):
                 return ranges[number:]
-            others = ranges[number + 1 :]
-            take = partial(self._take_here, others=others)
+            later_ranges = ranges[number + 1 :]
+            take = partial(self._take_here, others=later_ranges)
             left = read_range(self.log, self.batch.before, wanted, self.batch.reader.ignored, take)
             if len(left):
-                return (left, *others)
+                return (left, *later_ranges)
             self.batch.reader.finish(wanted)
         return ()
 

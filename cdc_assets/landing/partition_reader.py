@@ -721,9 +721,9 @@ class PartitionReader:
             self.least[partition] = min(position, self.least.get(partition, position))
 
     def _is_first_statement(self, event: LandedEvent) -> bool:
-        what = event.shape or event.value
-        first = what not in self._statements
-        self._statements.add(what)
+        statement_key = event.shape or event.value
+        first = statement_key not in self._statements
+        self._statements.add(statement_key)
         return first
 
     def as_bad(self, event: LandedEvent) -> LandedEvent:
@@ -766,8 +766,8 @@ def whole_message(
     batch = pa.RecordBatch.from_arrays([pa.array([data], pa.binary()) for data in (key, value)], ["key", "value"])
     lines = codec.classify(batch, options).to_pylist()
     names = ("schema", "table", "commit_ts")
-    same = [line["ordinals"] == [0] and all(line[name] == row[name] for name in names) for line in lines]
-    if same != [True] or lines[0]["kind"] != Kind.ROW.value or lines[0]["claim"]:
+    is_same_place = [line["ordinals"] == [0] and all(line[name] == row[name] for name in names) for line in lines]
+    if is_same_place != [True] or lines[0]["kind"] != Kind.ROW.value or lines[0]["claim"]:
         raise _another("; ".join(map(_shown, lines)), row)
     (ordinal,) = row["ordinals"]
     if codec.read_row is not None:

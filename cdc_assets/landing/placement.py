@@ -302,9 +302,9 @@ class OffsetBatch:
         """Yield the releases of tables whose rows came in a snapshot that had brought none before."""
         for bad in self.before.open_bad:
             if bad.query and bad.table and (bad.table.folded, bad.source, bad.source_position) in self._order.scanned:
-                what = "rows of its snapshot came"
+                description = "rows of its snapshot came"
                 yield Decision(
-                    EventKind.RELEASED, bad.partition, bad.offset, bad.offset + 1, what, position=bad.position,
+                    EventKind.RELEASED, bad.partition, bad.offset, bad.offset + 1, description, position=bad.position,
                     table=bad.table,
                 ).event  # fmt: skip
 

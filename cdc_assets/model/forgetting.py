@@ -115,8 +115,10 @@ def united(decisions: Iterable[ForgottenKeys], *, whenever: bool = False) -> tup
     """
     united_decisions: dict[object, ForgottenKeys] = {}
     for decision in sorted(decisions, key=lambda keys: keys.order):
-        what = decision.name, decision.part, decision.seal, whenever or decision.until
-        united_decisions[what] = decision.with_keys_of(united_decisions[what]) if what in united_decisions else decision
+        decision_key = decision.name, decision.part, decision.seal, whenever or decision.until
+        united_decisions[decision_key] = (
+            decision.with_keys_of(united_decisions[decision_key]) if decision_key in united_decisions else decision
+        )
     return tuple(united_decisions.values())
 
 

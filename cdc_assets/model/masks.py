@@ -149,7 +149,7 @@ class MaskPolicy:
             ordered = _is_more_exact(mask_line, other) or _is_more_exact(other, mask_line)
             if mask_line.mask == other.mask or ordered or not _overlap(mask_line, other):
                 continue
-            both = tuple(max(a, b, key=_exactness) for a, b in zip(mask_line.parts, other.parts, strict=True))
+            common_parts = tuple(max(a, b, key=_exactness) for a, b in zip(mask_line.parts, other.parts, strict=True))
             sentence = (
                 f'"{mask_line.pattern}" asks for {mask_line.mask} and "{other.pattern}" for {other.mask}, and '
                 "neither is more "
@@ -159,8 +159,8 @@ class MaskPolicy:
                 _exactness(a) == _exactness(b) and a != b for a, b in zip(mask_line.parts, other.parts, strict=True)
             ):
                 return f"{sentence} Write one of them with more letters, or name the columns themselves."
-            if both not in lines:
-                return f'{sentence} Say what is to be done there: "{".".join(both)}".'
+            if common_parts not in lines:
+                return f'{sentence} Say what is to be done there: "{".".join(common_parts)}".'
         return ""
 
 

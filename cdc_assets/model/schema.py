@@ -247,10 +247,10 @@ class TableSchema:
 
     def decodes_like(self, other: TableSchema) -> bool:
         """Return whether a row of one can be decoded as a row of the other: same columns, in whatever order."""
-        own_decodings, theirs = (
+        own_decodings, other_decodings = (
             [_decoding(c) for c in schema.columns if not c.kept and not c.hidden] for schema in (self, other)
         )
-        return sorted(own_decodings, key=repr) == sorted(theirs, key=repr)
+        return sorted(own_decodings, key=repr) == sorted(other_decodings, key=repr)
 
     def renumbers(self, later: TableSchema) -> bool:
         """Return whether a member number of an ENUM or SET means another member in `later`.

@@ -127,8 +127,8 @@ def as_of(
                 else "it has none of any other. Apply the changefeed first"
             )
             raise BadSettings(f'the lake has no table of a changefeed called "{changefeed}"; {ways}.')
-        then = {entry.life: entry.name for entry in journal if entry.tso <= at}  # oldest first
-        shown = {life: then.get(str(life), str(table.name or life.born_as)) for life, table in known.items()}
+        names_then = {entry.life: entry.name for entry in journal if entry.tso <= at}  # oldest first
+        shown = {life: names_then.get(str(life), str(table.name or life.born_as)) for life, table in known.items()}
         names = {life: shown[life] for life, table in known.items() if _is_there(table, at)}
         chosen = {life for text in tables for life in _meant(text, known, names)} if tables else set(names)
         chosen = chosen or {life for life, table in known.items() if table.gone_since(at) is not None}
@@ -315,7 +315,7 @@ def _among_states(
     twice = {name for name, count in Counter(map(str.lower, then.values())).items() if count > 1}  # after a rename
     then = {name: name if source.lower() in twice else source for name, source in then.items()}
     columns = {**then, **{column.name: column.name for column in own_columns(table.life.kind)}}
-    same = len(then) == len({column_life.column for column_life in lives}) and all(
+    is_unambiguous = len(then) == len({column_life.column for column_life in lives}) and all(
         name == shown for name, shown in then.items()
     )
     read = snapshot_statements(
@@ -324,7 +324,7 @@ def _among_states(
         table.metadata_location,
         snapshot,
         _open_at(position),
-        None if same else columns,
+        None if is_unambiguous else columns,
     )
     former = ((then[column_life.column], column_life.former_type(position)) for column_life in lived)
     return _Reading(snapshot, position, reason, read, {name: text for name, text in former if text is not None})

@@ -56,13 +56,13 @@ class Output:
         allowed = {*but, *(f".{name}.part" for name in but)}
         entries = (name for name, *_ in self.place.entries())
         try:
-            there = next((name for name in entries if _PART.sub(".part", name) not in allowed), None)
+            foreign_name = next((name for name in entries if _PART.sub(".part", name) not in allowed), None)
         except FileNotFoundError:
             return
-        if there is not None:
+        if foreign_name is not None:
             raise BadSettings(
-                f"{self.place.uri} has files already, such as {there}: what is written there must be all that is "
-                "there. Give another place, or empty it."
+                f"{self.place.uri} has files already, such as {foreign_name}: what is written there must be all that "
+                "is there. Give another place, or empty it."
             )
 
     def put(self, file: Path, name: str) -> None:

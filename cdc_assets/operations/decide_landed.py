@@ -36,16 +36,16 @@ def release_message(
     late = decisions.release(
         landing, partition, offset, again=again, applied=_through(pipeline), by=decisions.DecidedBy.now(who)
     )
-    what = "read again" if again else "passed over"
-    _journal(pipeline, partition, offset, "landing release", f"{partition} offset {offset} {what}", who, run)
+    decision_text = "read again" if again else "passed over"
+    _journal(pipeline, partition, offset, "landing release", f"{partition} offset {offset} {decision_text}", who, run)
     return late
 
 
 def accept_loss(pipeline: Pipeline, lost: OffsetRange, who: str = "", run: str = "") -> None:
     """Write down that messages are gone for good. Raises BadSettings for those that are landed, or that are there."""
     decisions.accept_loss(_landing(pipeline.landing, pipeline.settings.name), lost, decisions.DecidedBy.now(who))
-    what = f"{lost.partition}: the loss of {lost.start}..{lost.stop - 1} accepted"
-    _journal(pipeline, lost.partition, lost.start, "landing accept-loss", what, who, run)
+    decision_text = f"{lost.partition}: the loss of {lost.start}..{lost.stop - 1} accepted"
+    _journal(pipeline, lost.partition, lost.start, "landing accept-loss", decision_text, who, run)
 
 
 def declare_dead(pipeline: Pipeline, partition: Partition, who: str = "", run: str = "") -> None:

@@ -268,9 +268,9 @@ def _of_log(
     images = []
     for row in (row for rows in covered.pieces() for row in python_rows(rows)):
         at, place = row[POSITION], row[PLACE] or ""
-        there = {column.name for column in history.schema_at(at).in_lake.stored}
+        column_names = {column.name for column in history.schema_at(at).in_lake.stored}
         values = {name: row[name] for name in names}
-        columns_then = [name for name in names if _name_then(history, name, at) in there]
+        columns_then = [name for name in names if _name_then(history, name, at) in column_names]
         enters = row[CHANGE_TYPE] not in LEAVES
         fresh, path = row[CHANGE_TYPE] == "UPDATE_AFTER", place.rpartition(":")[0]
         shown = f"{path} line {place.rpartition(':')[2]}" if path.endswith(_FILES) else place
@@ -516,8 +516,8 @@ def _gone(
     life: Life, windows: Sequence[ApplyRows], expired: Tso, read_before: Mapping[str, FileEntry]
 ) -> Iterator[str]:
     """Yield sentences on input that was read for the table and is not there any more."""
-    there = {file.path for step in windows for file in step.files}
-    lost = [entry for entry in read_before.values() if entry.path not in there and entry.rows > 0]
+    window_paths = {file.path for step in windows for file in step.files}
+    lost = [entry for entry in read_before.values() if entry.path not in window_paths and entry.rows > 0]
     if lost:
         least = min((entry.min_commit_ts for entry in lost if entry.min_commit_ts is not None), default=None)
         most = max((entry.max_commit_ts for entry in lost if entry.max_commit_ts is not None), default=None)

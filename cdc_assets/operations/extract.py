@@ -174,8 +174,10 @@ def extract(pipeline: Pipeline, table: str, since: Tso, until: Tso, *, net: bool
         )
 
     def changes() -> Iterator[pa.Table]:
-        every = chain(first, pieces())
-        return NetChanges(name, schema, patch, _keyed_since(history, until)).of_pieces(every) if net else every
+        all_changes = chain(first, pieces())
+        return (
+            NetChanges(name, schema, patch, _keyed_since(history, until)).of_pieces(all_changes) if net else all_changes
+        )
 
     return Extract(name, history.life, since, until, net, source, forgotten, lacks, columns, key, changes)
 
@@ -291,20 +293,22 @@ def changes_of_log(
         return None
     schema = log.schema.in_lake
     renamed = {name for column in schema.columns if column.origin for name in (column.name, column.origin)}
-    log_columns, theirs = (
+    log_columns, schema_columns = (
         {column.name: column for column in schema.stored},
         {source_column.name: source_column for source_column in history.schema.stored},
     )
-    same = {
+    same_columns = {
         name: value
         for name, value in equal.items()
-        if name not in renamed and name in log_columns and arrow_type(log_columns[name]) == arrow_type(theirs[name])
+        if name not in renamed
+        and name in log_columns
+        and arrow_type(log_columns[name]) == arrow_type(schema_columns[name])
     }
 
     def pieces() -> Iterator[pa.Table]:
         with scratch() as directory:
             position_sort = PositionSort(directory, POSITION)
-            for rows in pipeline.lake.changes(life, since, until, same):
+            for rows in pipeline.lake.changes(life, since, until, same_columns):
                 position_sort.add(shown(in_source_names(rows, schema)))
             for rows in position_sort.ranges():
                 yield in_order(rows)
@@ -500,15 +504,15 @@ class _FeedChanges:
                 f"{step.life.source}: the rows that came at {step.at} from {step.other.source} are masked otherwise. "
                 f"Extract the changes through {step.at - 1}, and those after {step.at}."
             )
-        theirs = self._rows_before(step.other, step.at)
-        other = in_source_names(theirs.rows, theirs.schema)
+        partner_rows = self._rows_before(step.other, step.at)
+        other = in_source_names(partner_rows.rows, partner_rows.schema)
         names = table_rows.schema.lake_names
         other = other.rename_columns([names.get(name, name) for name in other.column_names])
         if step.partitioned:
             leaves = _matching(table_rows.rows, step.predicate, table_rows)
         else:
             leaves = pa.repeat(pa.scalar(True), table_rows.rows.num_rows)
-            other = other.filter(_matching(other, step.predicate, theirs))
+            other = other.filter(_matching(other, step.predicate, partner_rows))
         columns = [
             other.column(field.name).cast(field.type)
             if field.name in other.column_names
@@ -521,8 +525,10 @@ class _FeedChanges:
         """Return which rows an ALTER takes away; its conditions are about the columns that the log has."""
         gone = pa.repeat(pa.scalar(False), state.rows.num_rows)
         for delete in _deletes(step):
-            every = pa.repeat(pa.scalar(True), state.rows.num_rows)
-            gone = pc.or_(gone, every if delete.predicate is None else _matching(state.rows, delete.predicate, state))
+            all_rows = pa.repeat(pa.scalar(True), state.rows.num_rows)
+            gone = pc.or_(
+                gone, all_rows if delete.predicate is None else _matching(state.rows, delete.predicate, state)
+            )
         return gone
 
 

@@ -110,8 +110,8 @@ def keyed_alike(schema: TableSchema, keys: pa.Table, table: TableHistory, versio
 
     None where rows of then lack one of these.
     """
-    there = {column.name for column in schema.columns}
-    names = {origin: name for name, origin in table.origins_at(version).items() if name in there}
+    column_names = {column.name for column in schema.columns}
+    names = {origin: name for name, origin in table.origins_at(version).items() if name in column_names}
     if not names.keys() >= set(keys.column_names):
         return None
     return replace(schema, key=tuple(names[origin] for origin in keys.column_names))

@@ -187,8 +187,8 @@ def maintain(
     known = keeper.facts(exchanges)
     chosen = [facts for facts in known if not tables or any(is_called(text, _names(facts, names)) for text in tables)]
     if unknown := [text for text in tables if not any(is_called(text, _names(facts, names)) for facts in chosen)]:
-        there = ", ".join(sorted(str(name) for name in names.values() if name is not None))
-        raise BadSettings(f"the lake has no table {min(unknown)}; it has {there or 'none'}.")
+        table_names = ", ".join(sorted(str(name) for name in names.values() if name is not None))
+        raise BadSettings(f"the lake has no table {min(unknown)}; it has {table_names or 'none'}.")
     due = {facts.table: chores(facts, pipeline.settings.maintenance, now_ms) for facts in chosen}
     swept = (0, 0) if dry or tables else keeper.sweep()
     done: list[TableMaintenance] = []

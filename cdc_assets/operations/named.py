@@ -42,11 +42,11 @@ def table_called(text: str, tables: Mapping[Life, TableHistory], planned: Plan) 
 
     Raises BadSettings for a text that means none or several of them.
     """
-    every = tables.values()
-    matches = [table for table in every if is_called(text, (table.name,))] or [
-        table for table in every if is_called(text, (table.life,))
+    all_tables = tables.values()
+    matches = [table for table in all_tables if is_called(text, (table.name,))] or [
+        table for table in all_tables if is_called(text, (table.life,))
     ]
-    matches = matches or [table for table in every if is_called(text, (table.last_name,))]
+    matches = matches or [table for table in all_tables if is_called(text, (table.last_name,))]
     if not matches:
         for life, table in planned.history.lives.items():
             if life.kind and is_called(text, (table.name, life)):
@@ -63,7 +63,7 @@ def table_called(text: str, tables: Mapping[Life, TableHistory], planned: Plan) 
                     f"{text} {only}: the lake does not have its rows as the source has them. "
                     + ("Set mirror: true for it in the setting history." if beside else "Include it there.")
                 )
-        raise no_such_table(text, (table.name for table in every))
+        raise no_such_table(text, (table.name for table in all_tables))
     if len(matches) > 1:
         lives = ", ".join(str(table.life) for table in matches)
         raise BadSettings(f"{text} was the name of several tables: {lives}. Give one of these.")

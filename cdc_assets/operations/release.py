@@ -109,12 +109,25 @@ RECORD = ("table", "version", "way", "text", "who", "when")
 def recorded(decisions: Decisions) -> list[tuple[object, ...]]:
     """Return what people decided by `release`: a row each about single DDL, incomplete tables and changed settings."""
     released = sorted(decisions.of(Release), key=lambda release: (release.when, release.version))
-    rows: list[tuple[object, ...]] = [(str(it.life), it.version, it.way, it.text, it.who, it.when) for it in released]
-    rows += [
-        (it.pattern, "", "accept-incomplete" if it.accepted else "complete", it.accepted, it.who, it.when)
-        for it in decisions.of(CompletePattern)
+    rows: list[tuple[object, ...]] = [
+        (str(decision.life), decision.version, decision.way, decision.text, decision.who, decision.when)
+        for decision in released
     ]
-    rows += [(it.pattern, it.since, "new-settings", str(it), it.who, it.when) for it in decisions.of(SettingsChange)]
+    rows += [
+        (
+            decision.pattern,
+            "",
+            "accept-incomplete" if decision.accepted else "complete",
+            decision.accepted,
+            decision.who,
+            decision.when,
+        )
+        for decision in decisions.of(CompletePattern)
+    ]
+    rows += [
+        (decision.pattern, decision.since, "new-settings", str(decision), decision.who, decision.when)
+        for decision in decisions.of(SettingsChange)
+    ]
     return rows
 
 

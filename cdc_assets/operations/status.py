@@ -66,17 +66,17 @@ def known_tables(lake: LakeSettings, changefeed: str, namespace: str = "{schema}
     with read_ledger(lake) as ledger:
         states = ledger.states()
     own_states = {state.name: state for state in states.get(changefeed, ()) if state.state is not State.DROPPED}
-    theirs = {
+    own_tables = {
         state.name: other
         for other in sorted(states.keys() - {changefeed}, reverse=True)
         for state in states[other]
         if state.state is not State.DROPPED
     }
-    disputed = [name for name, state in own_states.items() if name in theirs and state.through < state.checkpoint]
+    disputed = [name for name, state in own_states.items() if name in own_tables and state.through < state.checkpoint]
     if disputed:
         with open_state(lake, changefeed, namespace) as held:
             owners = {name: held.owner(name) for name in disputed}
-        lost = {name for name in disputed if (theirs[name] if owners[name] is None else owners[name]) != changefeed}
+        lost = {name for name in disputed if (own_tables[name] if owners[name] is None else owners[name]) != changefeed}
         own_states = {name: state for name, state in own_states.items() if name not in lost}
     return sorted(own_states)
 

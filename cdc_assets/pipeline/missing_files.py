@@ -49,8 +49,8 @@ def missing_files(
     places = (place for path in older if (place := source.place(path)) is not None)
     past_numbers = {(place.directory, place.dispatcher, place.number) for place in places}
     yield from _lost_numbers(listing, roots, first, past_numbers)
-    there = {file.path for file in listing.data_files} | set(listing.problems)
-    gone = [entry for entry in entries if entry.rows and entry.path not in there]
+    listed_paths = {file.path for file in listing.data_files} | set(listing.problems)
+    gone = [entry for entry in entries if entry.rows and entry.path not in listed_paths]
     expired = {name.folded: at for name, at in listing.gone.items()}
     for life in dict.fromkeys(life.source for life in lives):
         tables = (table for table in history.lives.values() if expired and table.life.source == life)
@@ -59,11 +59,11 @@ def missing_files(
         for entry in entries_of(source, history, life, gone):
             if entry.max_commit_ts is None or entry.max_commit_ts > through:
                 yield f"{entry.path} existed and is missing now. {_WAYS}"
-    there = {file.path for file in listing.schema_files} | set(listing.problems)
+    listed_paths = {file.path for file in listing.schema_files} | set(listing.problems)
     for path in schema_files:
         named = source.place(path)
         needed = named is not None and named.root in roots and named.version > max(first - 1, min(wanted.values()))
-        if path not in there and needed:
+        if path not in listed_paths and needed:
             yield f"the schema file {path} existed and is missing now. {_WAYS}"
 
 

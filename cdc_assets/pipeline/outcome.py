@@ -348,14 +348,14 @@ def deficits_at(
     `stopped` says why a run stopped tables at or below the position, beside the holds of the plan.
     """
     history, state = planned.history.lives.get(life) or planned.sources[life], planned.applied.get(life)
-    there = AppliedState(Progress(at, Phase.ROWS), at, None)
+    applied_state = AppliedState(Progress(at, Phase.ROWS), at, None)
     hold = next((step.reason for step in planned.of(life) if isinstance(step, HoldTable) and step.at <= at), "")
     records = lake.quarantined() if lake.quarantined_counts().get(life) else ()
     if life in planned.behind:
         hold = hold or f"it is applied beyond the checkpoint {planned.checkpoint} of the changefeed"
     return TableCondition(
         life=life,
-        gap=history.gap_of(there, at),
+        gap=history.gap_of(applied_state, at),
         base=history.base,
         hold=hold or stopped.get(life, ""),
         aside=[record.earliest for record in records if record.life == life],

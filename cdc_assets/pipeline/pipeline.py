@@ -163,20 +163,20 @@ def _refuse_unready(step: Step, tables: Mapping[Life, TableRun], made: Mapping[L
     stopped.
     """
     if isinstance(step, ExchangePartition):
-        others, why = [step.other], f"with which it exchanges rows at {step.at}"
+        other_lives, why = [step.other], f"with which it exchanges rows at {step.at}"
     elif isinstance(step, DropTable):
-        others, why = (
+        other_lives, why = (
             [life for life in made.get(step.life, ()) if not tables[life].steps],
             "which begins before it goes",
         )
     else:
         return
-    for life in others:
+    for life in other_lives:
         other = tables.get(life)
         if other is None or other.error is None or other.stopped_at is None or other.stopped_at > step.at:
             continue
-        again = isinstance(other.error, (TableMoved, LakeUnavailable)) or gone_file(other.error)
-        kind = TableMoved if again else StepFailed if isinstance(other.error, Retryable) else TableHeld
+        is_transient = isinstance(other.error, (TableMoved, LakeUnavailable)) or gone_file(other.error)
+        kind = TableMoved if is_transient else StepFailed if isinstance(other.error, Retryable) else TableHeld
         text = f"waits for {life}, {why}: {other.error.message}"
         raise kind(text, table=str(step.life), ways=other.error.where.get("ways"))
 

@@ -202,7 +202,10 @@ def plan(
 def renames_unnamed(listing: Listing) -> bool:
     """Return whether a rename does not say of which table it is: rows that come later can say it."""
     statements = (ddl.statement(file) for file in listing.schema_files)
-    return any(isinstance(it, ddl.Rename) and not (it.old.schema and it.old.table) for it in statements)
+    return any(
+        isinstance(statement, ddl.Rename) and not (statement.old.schema and statement.old.table)
+        for statement in statements
+    )
 
 
 def _newest_rows(listing: Listing, facts: FeedFacts, applied: Mapping[Life, AppliedState]) -> Mapping[TableId, Tso]:

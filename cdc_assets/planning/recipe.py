@@ -246,10 +246,12 @@ def deciding(wire: Wire, columns: Iterable[Column]) -> dict[str, str]:
 
 def read_otherwise(wire: Wire, then: Mapping[str, str], columns: Iterable[Column]) -> dict[str, tuple[str, ...]]:
     """Return which columns were read otherwise with these former settings, by setting; {} where none was."""
-    every, columns_by_setting = tuple(columns), dict[str, tuple[str, ...]]()
+    all_columns, columns_by_setting = tuple(columns), dict[str, tuple[str, ...]]()
     for name in then.keys() & wire.settings.keys():
         before = wire.having({name: then[name]})
-        changed = (column for column in every if wire.read_by(column).get(name) != before.read_by(column).get(name))
+        changed = (
+            column for column in all_columns if wire.read_by(column).get(name) != before.read_by(column).get(name)
+        )
         columns_by_setting[name] = tuple(column.name for column in changed)
     return {name: columns_by_setting[name] for name in sorted(columns_by_setting) if columns_by_setting[name]}
 

@@ -97,8 +97,8 @@ def incomplete_lines(tables: Iterable[tuple[str, str, str]]) -> Iterator[str]:
     for table, sentence, cause in tables:
         by_cause.setdefault(cause, []).append((table, sentence))
     for cause, members in by_cause.items():
-        (name, sentence), *others = members
-        if not others:
+        (name, sentence), *more_members = members
+        if not more_members:
             yield f"{name}: {sentence}"
             continue
         yield cause

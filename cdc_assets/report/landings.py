@@ -251,7 +251,7 @@ def _expired(landed: Landed) -> dict[str, Tso]:
 def landing_lines(landings: Iterable[LandingText]) -> Iterator[str]:
     """Yield what is landed of changefeeds as lines of text."""
     heads = ("changefeed", "topic", "log ends at", "landed to", "applied to", "not landed", "newest mark", "its time")
-    every = list(landings)
+    all_landings = list(landings)
     rows = [
         (
             landing.changefeed,
@@ -263,12 +263,12 @@ def landing_lines(landings: Iterable[LandingText]) -> Iterator[str]:
             part.mark or "none",
             part.mark_time,
         )
-        for landing in every
+        for landing in all_landings
         for part in landing.partitions
     ]
     if rows:
         yield from grid_lines(heads, rows)
-    for landing in every:
+    for landing in all_landings:
         when = tso_time(landing.landed_ms << 18) if landing.landed_ms else "never"
         moment = "now" if landing.is_current else "then"
         marked = f"its newest mark was {seconds_text(landing.lag_seconds)} old"

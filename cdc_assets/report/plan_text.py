@@ -133,10 +133,10 @@ def _words(step: Step) -> tuple[str, str, str, str]:
         case RecoverTable(_, _, to):
             return "recover", f"restored as {to}", METADATA_ONLY, "rename back"
         case ExchangePartition(_, other, _, predicate, partitioned, _):
-            what = f"rows where {predicate} and all rows of {other.born_as}"
+            exchanged_rows = f"rows where {predicate} and all rows of {other.born_as}"
             return (
                 "exchange",
-                what if partitioned else f"with rows of {other.born_as}",
+                exchanged_rows if partitioned else f"with rows of {other.born_as}",
                 "rewrite of those rows",
                 snapshot,
             )

@@ -96,17 +96,17 @@ def _fidelity_lines(tables: Iterable[TableText]) -> Iterator[str]:
     """Yield one line for all columns with the same loss, and the number of lossless ones; none of masked columns."""
     from cdc_assets.types.rules import Grade  # `status` needs no types, which load Arrow
 
-    whole, others = 0, dict[tuple[str, str], tuple[dict[str, None], list[str]]]()
+    whole, other_rows = 0, dict[tuple[str, str], tuple[dict[str, None], list[str]]]()
     for table in tables:
         for row in table.fidelity:
             if row.grade is Grade.LOSSLESS and not row.notes:
                 whole += 1
             elif row.grade is not Grade.MASKED:
-                sources, columns = others.setdefault((row.lake, f"{row.grade.value}, {row.rule}"), ({}, []))
+                sources, columns = other_rows.setdefault((row.lake, f"{row.grade.value}, {row.rule}"), ({}, []))
                 sources[row.source] = None
                 counts = "".join(f" ({count:,} {what})" for what, count in row.notes.items())
                 columns.append(f"{table.table}.{row.column}{counts}")
-    for (lake, kept), (sources, columns) in others.items():
+    for (lake, kept), (sources, columns) in other_rows.items():
         yield f"  {first_of(list(sources), 'type')} -> {lake or 'none'}: {kept}: {first_of(columns, 'column')}"
     if whole:
         yield f"  {counted(whole, 'column is', 'columns are')} lossless"
@@ -119,7 +119,7 @@ def _mask_lines(tables: Iterable[TableText]) -> Iterator[str]:
     by_rule: dict[str, list[str]] = {}
     for table in tables:
         for row in (row for row in table.fidelity if row.grade is Grade.MASKED):
-            counts = "".join(f", {what}: {count:,}" for what, count in row.notes.items())
+            counts = "".join(f", {note_name}: {count:,}" for note_name, count in row.notes.items())
             types = f"{row.source} -> {row.lake or 'none'}"
             by_rule.setdefault(row.rule, []).append(f"{table.table}.{row.column}: {types}{counts}")
     for rule, columns in by_rule.items():

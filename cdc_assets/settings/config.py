@@ -466,7 +466,7 @@ class ChangefeedSettings(Model):
     @property
     def layouts(self) -> LayoutRules:
         """The layouts that tables of the lake are to have."""
-        deletes = {pattern: how == "soft" for pattern, how in self.deletes.items()}
+        deletes = {pattern: delete_mode == "soft" for pattern, delete_mode in self.deletes.items()}
         return LayoutRules(self.partition_by, self.sort_by, self.table_properties, deletes)
 
     @property
@@ -690,8 +690,8 @@ class _SettingsLoader(yaml.SafeLoader):
 
 def _yaml_place(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
-    what = getattr(error, "problem", None) or type(error).__name__
-    return f"{what}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(what)
+    problem = getattr(error, "problem", None) or type(error).__name__
+    return f"{problem}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(problem)
 
 
 # --- paths in the file, relative to its directory -----------------------------------------------------------------

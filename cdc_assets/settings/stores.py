@@ -84,9 +84,9 @@ def _s3(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
         value = given.get(f"s3.{name}") or given.get(f"client.{name}")
         if value:
             python[f"s3.{name}"] = java[f"s3.{name}"] = value
-    for theirs, ours in _ROLE.items():
-        if value := given.get(theirs) or given.get(ours):
-            python[theirs.replace("client.", "s3.")] = java[ours] = value
+    for client_name, own_name in _ROLE.items():
+        if value := given.get(client_name) or given.get(own_name):
+            python[client_name.replace("client.", "s3.")] = java[own_name] = value
     if "client.assume-role.arn" in java:
         java.setdefault("client.factory", "org.apache.iceberg.aws.AssumeRoleAwsClientFactory")
         java["client.assume-role.region"] = given.get("client.assume-role.region") or region or "us-east-1"

@@ -118,8 +118,8 @@ def reduced_with_marks(
         changes = united(changes, step.schema)
     if moves:  # a delete of the old key says where the columns are, so all are needed first
         changes = resolve_moved_columns(frame, by, changes, step.schema)
-        others = frame.join(deletes, on=_ROW, how="anti", maintain_order="left")
-        reduced, passed = folded(others, by, changes, step.schema, step.life.born_as)
+        other_changes = frame.join(deletes, on=_ROW, how="anti", maintain_order="left")
+        reduced, passed = folded(other_changes, by, changes, step.schema, step.life.born_as)
         report = Report(passed_over=passed)
     else:
         gone = pa.array(deletes.get_column(_ROW).to_arrow(), pa.uint32())

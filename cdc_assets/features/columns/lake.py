@@ -120,8 +120,12 @@ def after_exchange(own: DataFrame, entering: DataFrame, leaves: str, schema: Tab
     say in which one a row is.
     """
     gone = f"(coalesce({leaves}, false) OR NOT {LIVING})"
-    same = [key_equality(schema.column(name), f"_cdc_s.{quoted(name)}") for name in schema.key]
+    key_conditions = [key_equality(schema.column(name), f"_cdc_s.{quoted(name)}") for name in schema.key]
     places = own.columns
-    left = own.where(gone).alias("_cdc_t").join(entering.alias("_cdc_s"), sql.expr(" AND ".join(same)), "left_anti")
+    left = (
+        own.where(gone)
+        .alias("_cdc_t")
+        .join(entering.alias("_cdc_s"), sql.expr(" AND ".join(key_conditions)), "left_anti")
+    )
     parts = [own.where(f"NOT {gone}"), mark_rows(left, "true", at), entering]
     return reduce(DataFrame.unionByName, [part.select(*map(quoted, places)) for part in parts])

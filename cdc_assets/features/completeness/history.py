@@ -70,8 +70,8 @@ def with_gaps(
         if proven:
             prove(version)
         events = [(life, event) for _, life, event in group]
-        others = (event.other for _, event in events if isinstance(event, Exchanged))
-        before = {life: _at(now.get(life), version) for life in others}
+        partners = (event.other for _, event in events if isinstance(event, Exchanged))
+        before = {life: _at(now.get(life), version) for life in partners}
         for life, event in events:
             if life in stopped:
                 continue
@@ -79,9 +79,9 @@ def with_gaps(
                 by_feed[life] = event.file.filling.by is not None
                 now[life] = _whole(event) or _lacking(life, event, rules, history)
             elif isinstance(event, Exchanged):
-                own, theirs = _at(now[life], version), before[event.other]
-                kept = own if isinstance(own, Gap) or not isinstance(theirs, Gap) else theirs
-                now[life] = (kept if event.partitioned else theirs) or now[life]
+                own, partner_gap = _at(now[life], version), before[event.other]
+                kept = own if isinstance(own, Gap) or not isinstance(partner_gap, Gap) else partner_gap
+                now[life] = (kept if event.partitioned else partner_gap) or now[life]
             elif (isinstance(event, Renamed) and event.file.filling.lack is Lack.LEFT_OUT) or (
                 ddl.unlogged_rows(event.file) and not isinstance(event, Held)
             ):
@@ -90,9 +90,9 @@ def with_gaps(
                 refilled = event.file.filling.by is not None or event.file.filling.lack is Lack.LEFT_OUT
                 now[life] = _lacking(life, event, rules, history) if refilled else Whole.TRUNCATE
                 shown.pop(life, None)
-            here = () if event.name is None else lost.get(event.name, ())
-            begin = _begin(now[life], event) if here else None
-            due = [loss for loss in here if begin is not None and loss.through > begin]
+            lost_here = () if event.name is None else lost.get(event.name, ())
+            begin = _begin(now[life], event) if lost_here else None
+            due = [loss for loss in lost_here if begin is not None and loss.through > begin]
             if due:
                 offered = history.offered.get(life)
                 now[life] = _missed(life, sorted(due), offered, complete=is_complete(life, patterns)) or now[life]

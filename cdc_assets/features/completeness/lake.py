@@ -20,9 +20,9 @@ class GapProperties:
 
     def mark_incomplete(self, gaps: Mapping[Life, Gap | None]) -> None:
         """Record which rows tables lack (None: none), except for a table that another writer moves."""
-        there = self._state.tables()
+        lake_tables = self._state.tables()
         for life, gap in gaps.items():
-            if life in there and there[life].gap != gap:
+            if life in lake_tables and lake_tables[life].gap != gap:
                 with suppress(TableMoved), self._bench.on(life) as work:
                     update, recorded = work.target.table.updateProperties(), work.target.table.properties()
                     wanted = format_gap(gap)

@@ -47,8 +47,14 @@ def say_complete(
                 raise BadSettings(f'"{pattern}" matches no incomplete table; incomplete by first name: {known}.')
         return [CompletePattern(pattern, who, now) for pattern in patterns]
 
-    what = f"no rows before: {', '.join(patterns)}"
-    return _decided(pipeline, statements, "complete", f"{what}, says {who}" if who else what, None if dry_run else run)
+    decision_text = f"no rows before: {', '.join(patterns)}"
+    return _decided(
+        pipeline,
+        statements,
+        "complete",
+        f"{decision_text}, says {who}" if who else decision_text,
+        None if dry_run else run,
+    )
 
 
 def unsay_complete(
@@ -67,8 +73,14 @@ def unsay_complete(
                 raise BadSettings(f'"{pattern}" is not a pattern recorded in the lake; known are {known}.')
         return [CompletePattern(pattern) for pattern in patterns]
 
-    what = f"taken back: {', '.join(patterns)}"
-    return _decided(pipeline, statements, _WITHDRAWN, f"{what}, says {who}" if who else what, None if dry_run else run)
+    decision_text = f"taken back: {', '.join(patterns)}"
+    return _decided(
+        pipeline,
+        statements,
+        _WITHDRAWN,
+        f"{decision_text}, says {who}" if who else decision_text,
+        None if dry_run else run,
+    )
 
 
 def accept_incomplete(
@@ -86,13 +98,17 @@ def accept_incomplete(
         gaps = {table.gap for life, table in history.lives.items() if table.gap and _is_meant(tables, life, table.name)}
         due = [gap for gap in gaps if gap.accepted is undo]
         if not due:
-            what = "is accepted as it is" if undo else "lacks rows that nobody accepted to be missing"
+            requirement = "is accepted as it is" if undo else "lacks rows that nobody accepted to be missing"
             known = ", ".join(sorted(incomplete_tables(history))) or "no table"
-            raise BadSettings(f"{tables}: no table of that name or pattern {what}; incomplete: {known}.")
+            raise BadSettings(f"{tables}: no table of that name or pattern {requirement}; incomplete: {known}.")
         return [CompletePattern(pattern_of(gap.life), who, now, gap.mark) for gap in due]
 
-    action, what = (_WITHDRAWN, "no longer accepted") if undo else ("accepted", "goes on without rows that it lacks")
-    return _decided(pipeline, statements, action, f"{what}, says {who}" if who else what, None if dry_run else run)
+    action, decision_text = (
+        (_WITHDRAWN, "no longer accepted") if undo else ("accepted", "goes on without rows that it lacks")
+    )
+    return _decided(
+        pipeline, statements, action, f"{decision_text}, says {who}" if who else decision_text, None if dry_run else run
+    )
 
 
 def _is_meant(text: str, life: Life, name: TableId | None) -> bool:

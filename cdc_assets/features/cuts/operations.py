@@ -136,8 +136,8 @@ def make_cut(
         planned = pipeline.planner.plan()[1]
         cut_plan = plan_cut(pipeline.lake, planned, name, who, whole=whole)
         request = cut_plan.request
-        if (same := _same(pipeline, planned, request)) is not None:
-            return same
+        if (same_cut := _same(pipeline, planned, request)) is not None:
+            return same_cut
         if cut_plan.blocked:
             raise CutRefused(_refused(request, cut_plan.reason))
         pipeline.lake.keep_decision(request)
@@ -145,7 +145,9 @@ def make_cut(
         made = next((cut for cut in cuts_of(pipeline.lake).cuts() if cut.name == request.name), None)
         if made is not None:
             return made
-        left = next((it for it in cut_outcomes(outcome) if it.request.name == request.name), None)
+        left = next(
+            (cut_outcome for cut_outcome in cut_outcomes(outcome) if cut_outcome.request.name == request.name), None
+        )
         if left is not None and not left.is_withdrawn:
             raise CutRefused(
                 f"the cut {request.name} of {tso_time(request.at)} is not made yet: {left.reason}. It is decided, and "
@@ -208,8 +210,8 @@ def expire(pipeline: LakePipeline, now_ms: int, dry: bool = False) -> tuple[str,
     `now_ms` is the present, ms since 1970. With `dry` nothing is removed.
     """
     lake, settings = pipeline.lake, pipeline.settings
-    every = settings.cuts.every_seconds
-    old = expired_cuts(cuts_of(lake).cuts(), settings.cuts.keep if every is not None else None)
+    interval_seconds = settings.cuts.every_seconds
+    old = expired_cuts(cuts_of(lake).cuts(), settings.cuts.keep if interval_seconds is not None else None)
     due = {cut_request.name: cut_request for cut_request in cut_requests(lake.decisions()) if cut_request.withdrawn}
     due |= {cut.name: CutRequest(cut.name, cut.at) for cut in old}
     if not dry:

@@ -64,9 +64,9 @@ def choose(imports: Iterable[Import], standing: Mapping[Life, AppliedState], unt
     stood = [(life, state, state.base) for life, state in standing.items() if state.base is not None]
     chosen = []
     for life, state, base in stood:
-        there = (base.table.folded, base.at)
+        base_key = (base.table.folded, base.at)
         if not state.unfilled:
-            chosen.append(ChosenImport(known.pop(there) if there in known else _gone(base), life))
+            chosen.append(ChosenImport(known.pop(base_key) if base_key in known else _gone(base), life))
     newest: ByName[Import] = ByName()
     due = sorted((dump for dump in known.values() if dump.base.at <= until), key=lambda dump: dump.base.at)
     for dump in due:
@@ -198,9 +198,9 @@ def _refused_columns(table: TableHistory, file: SchemaFile) -> str:
     compared = any(event.file.columns for event in table.events[1:])
     if table.brought is None or compared or file.query or not file.columns:
         return ""
-    dump_schema, theirs = bare(table.schema), with_facts(file, bare(table.schema))
+    dump_schema, file_schema = bare(table.schema), with_facts(file, bare(table.schema))
     ours = {column.name.lower(): column for column in dump_schema.columns if not column.hidden}
-    others = {column.name.lower(): column for column in theirs.columns if not column.hidden}
+    others = {column.name.lower(): column for column in file_schema.columns if not column.hidden}
     both = [name for name in ours if name in others]
     # The schema file need not list virtual columns.
     odd = [f'"{column.name}" (only the dump has it)' for column in ours.values() if column.name.lower() not in others
@@ -220,11 +220,15 @@ def _refused_columns(table: TableHistory, file: SchemaFile) -> str:
     )
 
 
-def _alike(column: Column, theirs: Column) -> bool:
-    if column.type in _SIZED and column.precision != theirs.precision:
+def _alike(column: Column, file_column: Column) -> bool:
+    if column.type in _SIZED and column.precision != file_column.precision:
         return False
-    members = column.elems is None or theirs.elems is None or column.elems == theirs.elems
-    return members and column.is_pk == theirs.is_pk and replace(column, name=theirs.name).decodes_like(theirs)
+    members = column.elems is None or file_column.elems is None or column.elems == file_column.elems
+    return (
+        members
+        and column.is_pk == file_column.is_pk
+        and replace(column, name=file_column.name).decodes_like(file_column)
+    )
 
 
 def _known_rows(table: TableHistory, effect: SchemaEffect) -> SchemaEffect:
@@ -279,9 +283,11 @@ def superseded(
     lives = alone().lives
     life_of = {(e.file.path, e.at): life for life in standing.keys() & lives.keys() for e in lives[life].events}
     for chosen, life in left.items():
-        there = [life_of[e.file.path, e.at] for e in played.lives[life].events[1:] if (e.file.path, e.at) in life_of]
-        if there:
-            late_dumps[chosen] = there[0]
+        later_imports = [
+            life_of[e.file.path, e.at] for e in played.lives[life].events[1:] if (e.file.path, e.at) in life_of
+        ]
+        if later_imports:
+            late_dumps[chosen] = later_imports[0]
         elif chosen.table.base.table.folded in names:
             late_dumps[chosen] = None
     return late_dumps
@@ -308,9 +314,9 @@ def needed_before(
     for life, table in played.lives.items():
         reached, border = set[Life](), [life]
         while border:
-            others = partners.get(border.pop(), set()) - reached
-            reached |= others
-            border += others - dumps.keys()
+            newly_reached = partners.get(border.pop(), set()) - reached
+            reached |= newly_reached
+            border += newly_reached - dumps.keys()
         reached_dumps = {dumps[other] for other in reached & dumps.keys()}
         if reached_dumps and table.name is None and life not in standing:
             idle.add(life)

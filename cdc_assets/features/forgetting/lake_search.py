@@ -166,8 +166,8 @@ class SearchedTable:
     def roots(self) -> list[str]:
         """The directories with the table's files, none within another."""
         metadata = self.table.metadata
-        others = (metadata.properties.get(name) for name in ("write.data.path", "write.metadata.path"))
-        roots = {root.rstrip("/") for root in (metadata.location, *others) if root}
+        write_paths = (metadata.properties.get(name) for name in ("write.data.path", "write.metadata.path"))
+        roots = {root.rstrip("/") for root in (metadata.location, *write_paths) if root}
         return sorted(root for root in roots if not any(root.startswith(f"{other}/") for other in roots))
 
     def files(self) -> Iterator[StoredFile]:
@@ -233,14 +233,17 @@ class SearchedTable:
         with answering(), system.open_input_file(path) as source:
             file = pq.ParquetFile(source)
             names = {field_id(column): column.name for column in file.schema_arrow}
-            there = {name: names[field.field_id] for name, field in self._key.items() if field.field_id in names}
+            key_names = {name: names[field.field_id] for name, field in self._key.items() if field.field_id in names}
             types = self.wanted.keys.schema
             for group in range(file.num_row_groups):
-                rows, count = file.read_row_group(group, list(there.values())), file.metadata.row_group(group).num_rows
+                rows, count = (
+                    file.read_row_group(group, list(key_names.values())),
+                    file.metadata.row_group(group).num_rows,
+                )
                 yield pa.table(
                     {
-                        name: rows.column(there[name])
-                        if name in there
+                        name: rows.column(key_names[name])
+                        if name in key_names
                         else pa.repeat(pa.scalar(field.initial_default, types.field(name).type), count)
                         for name, field in self._key.items()
                     }
@@ -271,8 +274,8 @@ class SearchedTable:
             assert isinstance(places, pl.DataFrame)
             rows, names = keys.hstack(places), keys.columns
             is_of_keys = pl.int_range(rows.height, eager=True).is_in(numbers.tolist())
-            others = rows.filter(~is_of_keys).join(rows.filter(is_of_keys), on=[POSITION, PLACE], how="semi")
-            moved |= {tuple(map(str, key)) for key in others.select(names).iter_rows()}
+            other_rows = rows.filter(~is_of_keys).join(rows.filter(is_of_keys), on=[POSITION, PLACE], how="semi")
+            moved |= {tuple(map(str, key)) for key in other_rows.select(names).iter_rows()}
         return tuple(sorted(moved))
 
 

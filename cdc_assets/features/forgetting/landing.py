@@ -92,8 +92,8 @@ _NAMED = ("kind", "schema", "table")
 
 def _repeats(rows: pa.Table, tables: Collection[TableId]) -> bool:
     """Return whether rows of these tables are among those that had come before."""
-    again = rows.filter(pc.equal(rows.column("kind"), REPEAT)).group_by(["schema", "table"]).aggregate([])
-    return any(TableId(row["schema"], row["table"]) in tables for row in again.to_pylist())
+    repeats = rows.filter(pc.equal(rows.column("kind"), REPEAT)).group_by(["schema", "table"]).aggregate([])
+    return any(TableId(row["schema"], row["table"]) in tables for row in repeats.to_pylist())
 
 
 def _emptied(rows: pa.Table, places: Collection[Place]) -> RowGroup:

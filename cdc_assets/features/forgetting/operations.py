@@ -256,8 +256,8 @@ def forget(
         for other in begun:
             if not other.table and not other.runs():  # it was killed before it changed anything
                 lake.end(other.token)
-        same = [other for other in begun if _is_asked(other, meant)]
-        former = [other for other in same if other.token != ticket.token]
+        same_tickets = [other for other in begun if _is_asked(other, meant)]
+        former = [other for other in same_tickets if other.token != ticket.token]
         continued = tuple(other.since for other in former)
         work = replace(work, ticket=ticket, removed_before=frozenset(chain(*(other.removed for other in former))))
         with kept_alive(lake, ticket):
@@ -271,7 +271,7 @@ def forget(
             note(lake, ticket.token, stopped=True)
         raise
     if report.complete:
-        for other in same:
+        for other in same_tickets:
             lake.end(other.token)
     else:
         note(lake, ticket.token, stopped=True)
@@ -326,8 +326,8 @@ def _digest(token: str, table: Life, keys: Sequence[Sequence[str]], *, alone: bo
 
     `alone` is said where others had its name, and keep their rows.
     """
-    what = repr((str(table), alone, sorted(map(list, keys)))).encode()
-    return hashlib.scrypt(what, salt=token.encode(), n=1 << 12, r=8, p=1).hex()
+    identity = repr((str(table), alone, sorted(map(list, keys)))).encode()
+    return hashlib.scrypt(identity, salt=token.encode(), n=1 << 12, r=8, p=1).hex()
 
 
 def _is_asked(ticket: Ticket, meant: MeantTable) -> bool:
@@ -368,10 +368,10 @@ class _ForgetRun:
 
     def removed_with(self, cuts: Collection[str]) -> tuple[str, ...]:
         """Return cuts that were removed, and those that former runs removed: they are not there any more."""
-        there = {cut.name for cut in cuts_of(self.pipeline.lake).cuts()} if self.removed_before else set()
+        kept_tags = {cut.name for cut in cuts_of(self.pipeline.lake).cuts()} if self.removed_before else set()
         if self.removed_before:
-            there |= {tag for state in self.pipeline.lake.applied().values() for tag in state.tags}
-        return tuple(sorted({*cuts, *(self.removed_before - there)}))
+            kept_tags |= {tag for state in self.pipeline.lake.applied().values() for tag in state.tags}
+        return tuple(sorted({*cuts, *(self.removed_before - kept_tags)}))
 
 
 @dataclass(frozen=True, slots=True)

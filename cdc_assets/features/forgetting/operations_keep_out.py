@@ -108,12 +108,12 @@ def _with_former(decision: ForgottenKeys, known: Sequence[ForgottenKeys], table:
                 f"and not {decision.until_text}. Give the others another --decision."
             )
     forms = united(known, whenever=True)
-    same = next((form for form in forms if (form.part, form.seal) == (decision.part, decision.seal)), None)
-    if same is not None:
-        if len(forms) > 1 and not set(decision.digests) <= set(same.digests):
+    same_form = next((form for form in forms if (form.part, form.seal) == (decision.part, decision.seal)), None)
+    if same_form is not None:
+        if len(forms) > 1 and not set(decision.digests) <= set(same_form.digests):
             raise BadSettings(
-                f"{same.name} keeps out {counted(len(same.digests), 'key')} in {len(forms)} forms, and other keys came "
-                f"in one of them, ({'; '.join(same.form)}). Give the others another --decision."
+                f"{same_form.name} keeps out {counted(len(same_form.digests), 'key')} in {len(forms)} forms, and other "
+                f"keys came in one of them, ({'; '.join(same_form.form)}). Give the others another --decision."
             )
         return decision
     whole = max(forms, key=lambda form: len(form.digests), default=decision)

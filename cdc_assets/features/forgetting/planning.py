@@ -128,8 +128,8 @@ def _fitting(
     """Return which of the decisions of one name have the keys of rows that are told apart by `form`, all of them."""
     alike = [decision for decision in parts if decision.form == form] or parts
     if seal is None or all(decision.seal != seal.fingerprint for decision in alike):
-        what = "no privacy_key is given" if seal is None else "privacy_key is another one now"
-        reason = f"{_kept_out(alike[0])}, and {what}: nobody can tell which rows these are"
+        obstacle = "no privacy_key is given" if seal is None else "privacy_key is another one now"
+        reason = f"{_kept_out(alike[0])}, and {obstacle}: nobody can tell which rows these are"
         raise UnknownKeys(reason, alike[0], "give privacy_key as it was when they were forgotten")
     forms = united(parts, whenever=True)
     whole = max(forms, key=lambda decision: len(decision.digests))
@@ -138,12 +138,12 @@ def _fitting(
     if fitting is not None and len(fitting.digests) >= len(whole.digests):
         return [decision for decision in parts if (decision.part, decision.seal) == (fitting.part, fitting.seal)]
     by = f"({'; '.join(form) or 'no key'})"
-    again = f"forget all of them by the key as it is now, too: {_again(table.last_name or table.life, whole)}"
+    advice = f"forget all of them by the key as it is now, too: {_again(table.last_name or table.life, whole)}"
     raise UnknownKeys(
         f"{_kept_out(whole)} by ({'; '.join(whole.form)}), and rows of version {version} are told apart by {by}"
         + (": nobody can tell which of them are meant" if fitting is None else f", by which {_count(fitting)} came"),
         whole,
-        again if form else "name its key in the setting keys, and forget all of them by that, too",
+        advice if form else "name its key in the setting keys, and forget all of them by that, too",
     )
 
 

@@ -67,8 +67,8 @@ def forget_lines(report: ForgetReport) -> Iterator[str]:
         yield f"  no rows   {NO_ROWS}"
     yield f"  not searched  {NOT_SEARCHED}"
     yield f"  not ours  {report.feed}"
-    again = "run the same command again" + (" with --remove-cuts" if report.kept_cuts else "")
-    yield "complete: nothing is left" if report.complete else f"NOT complete: {again}"
+    retry_advice = "run the same command again" + (" with --remove-cuts" if report.kept_cuts else "")
+    yield "complete: nothing is left" if report.complete else f"NOT complete: {retry_advice}"
 
 
 def kept_text(name: str) -> str:

@@ -80,9 +80,9 @@ class _Check:
         )
         if self.mirror is None:
             return faults
-        own_columns, theirs = self._both([*self.columns, (COMMIT_TS, COMMIT_TS)])
+        own_columns, mirror_columns = self._both([*self.columns, (COMMIT_TS, COMMIT_TS)])
         present = f"SELECT {own_columns} FROM {self.rows} WHERE {END_TS} IS NULL"
-        rows = f"SELECT {theirs} FROM {self.mirror_rows}"
+        rows = f"SELECT {mirror_columns} FROM {self.mirror_rows}"
         faults += self._faults(
             f"SELECT {keys} FROM ({present} EXCEPT ALL {rows})",
             f"{{count:,}} of its open states are no rows of {self.mirror_name}",
@@ -122,24 +122,24 @@ class _Check:
             f"of the rows to which its changes lead {{count:,}} are not so in {self.mirror_name}",
         )
         key = [(self.schema.column(name), theirs) for name, theirs in self.columns if name in self.schema.key]
-        same = " AND ".join(
+        equal_keys = " AND ".join(
             f"{key_expression(column, f'_cdc_p.{quoted(column.name)}')} <=> "
             f"{key_expression(column, f'_cdc_m.{quoted(theirs)}')}"
             for column, theirs in key
         )
         return faults + self._faults(
             f"SELECT {self._keys_of_mirror('_cdc_m.')} FROM {self.mirror_rows} _cdc_m "
-            f"LEFT ANTI JOIN {present} _cdc_p ON {same}",
+            f"LEFT ANTI JOIN {present} _cdc_p ON {equal_keys}",
             f"to {{count:,}} of the rows of {self.mirror_name} its changes do not lead",
         )
 
     def _counted(self, changes: str) -> list[str]:
         whole = [pair for pair in self.columns if pair[0] not in self.came_back]
-        own_columns, theirs = self._both(whole)
+        own_columns, mirror_columns = self._both(whole)
         differing = (
             f"SELECT {own_columns}, sum(_cdc_count) AS _cdc_count FROM (SELECT {own_columns}, "
             f"CASE WHEN {_LEAVES} THEN -1 ELSE 1 END AS _cdc_count FROM {changes} UNION ALL "
-            f"SELECT {theirs}, -1 FROM {self.mirror_rows}) GROUP BY {own_columns} HAVING sum(_cdc_count) <> 0"
+            f"SELECT {mirror_columns}, -1 FROM {self.mirror_rows}) GROUP BY {own_columns} HAVING sum(_cdc_count) <> 0"
         )
         sentence = f"of its different rows {{count:,}} are there another number of times than in {self.mirror_name}"
         faults = self._faults(f"SELECT 1 AS differs FROM ({differing})", sentence)
@@ -159,8 +159,8 @@ class _Check:
         return self._faults(f"SELECT 1 AS differs FROM ({by_form})", sentence)
 
     def _both(self, columns: Iterable[tuple[str, str]]) -> tuple[str, str]:
-        own_columns, theirs = zip(*columns, strict=True)
-        return ", ".join(map(quoted, own_columns)), ", ".join(map(quoted, theirs))
+        own_columns, mirror_columns = zip(*columns, strict=True)
+        return ", ".join(map(quoted, own_columns)), ", ".join(map(quoted, mirror_columns))
 
     def _keys(self) -> str:
         return ", ".join(map(quoted, self.schema.key))

@@ -76,45 +76,53 @@ def with_kinds(
         gone = state is not None and state.name is None and table.name is None
         for kind in ("", *HISTORY_KINDS):
             own_life, stood = replace(life, kind=kind), stands.get(life, -1)
-            there, rule, end = applied.get(own_life), by_life[life], FOREVER
+            lake_state, rule, end = applied.get(own_life), by_life[life], FOREVER
             if not _asks(rule, kind):
-                left = None if there is None and beginnings.asked_only else _left(table, rules, kind, there, stood)
+                left = (
+                    None
+                    if lake_state is None and beginnings.asked_only
+                    else _left(table, rules, kind, lake_state, stood)
+                )
                 if left is None:
                     continue
                 rule, end = left
-            if kind and gone and there is None:
+            if kind and gone and lake_state is None:
                 continue
             goes_on = end == FOREVER
             ends |= {} if goes_on else {own_life: end}
             if not kind:
-                mirror = _named_late(table, there, stood, newest) if goes_on or there is None else table
+                mirror = _named_late(table, lake_state, stood, newest) if goes_on or lake_state is None else table
                 if life in late and goes_on:
                     mirror = begun_late(mirror, late[life], history.offered.get(life))
                 lives[life] = _ended(mirror, end)
                 continue
             assert rule is not None
             of[own_life] = rule
-            if not goes_on and there is not None:
+            if not goes_on and lake_state is not None:
                 twin = beside(table, kind, rule.suffix(kind))
-                twin = twin if there.begins is None else _begun_by_rename(twin, there.begins)
+                twin = twin if lake_state.begins is None else _begun_by_rename(twin, lake_state.begins)
                 lives[own_life] = _ended(twin, end)
                 continue
-            own = _on_own_base(table, there)
+            own = _on_own_base(table, lake_state)
             twin = _called_now(beside(own, kind, rule.suffix(kind)), stood)
-            twin = twin if there is not None else _without_former_names(twin, newest)
-            joined = _joined(table, rules, twin.life, there, beginnings.renames)
-            if joined is not None and (there is not None or late.get(twin.life, -1) < joined):
+            twin = twin if lake_state is not None else _without_former_names(twin, newest)
+            joined = _joined(table, rules, twin.life, lake_state, beginnings.renames)
+            if joined is not None and (lake_state is not None or late.get(twin.life, -1) < joined):
                 twin = _begun_by_rename(twin, joined)
                 is_cut = twin.life in begins or (state is not None and not state.is_whole)
-                if there is None and (begun := _begun_state(twin, is_cut=is_cut)) is not None:
+                if lake_state is None and (begun := _begun_state(twin, is_cut=is_cut)) is not None:
                     begins[twin.life], late[twin.life] = begun, begun.progress.tso
             twin = _ended(twin, end)
-            if _is_based_otherwise(own, there):
+            if _is_based_otherwise(own, lake_state):
                 holds.append(_without_history(twin))
             lives[twin.life] = twin
             holds += _refusals(twin, rule, positions=positions, is_late=twin.life in late)
-            if state is not None and there is not None and state.repaired > max(there.repaired, there.since or -1):
-                holds.append(_without_repair(twin, there, state))
+            if (
+                state is not None
+                and lake_state is not None
+                and state.repaired > max(lake_state.repaired, lake_state.since or -1)
+            ):
+                holds.append(_without_repair(twin, lake_state, state))
             taken = _taken(mirrors, twin, rule.suffix(kind))
             if taken is not None:
                 at, name = taken
@@ -231,9 +239,9 @@ def _asides(
         at = ends.get(life)
         name = applied[life].name if at is None else lives[life].called_at(at)
         since = applied[life].ddl if at is None else at
-        others = {other_name for other_name, position, other in taken if other != life and position >= since}
+        taken_names = {other_name for other_name, position, other in taken if other != life and position >= since}
         is_wanted = name is not None and wanted.get(name.folded, -1) > (-1 if at is None else at)
-        if name is not None and (is_wanted or name.folded in others):
+        if name is not None and (is_wanted or name.folded in taken_names):
             yield RenameTable(life, since, _aside(name, life), late=at is None)
 
 
@@ -283,8 +291,8 @@ def tracking(rule: HistoryRule, table: TableHistory, at: Tso) -> HistoryRule:
     traced, named = table.origins, {name.lower() for name in (*rule.track, *rule.track_except)}
     now = traced[-1][2]
     meant = {now[column.name] for column in table.schema.columns if column.source_name.lower() in named}
-    event, _, then = next(trace for trace in reversed(traced) if trace[0].at <= at)
-    names = tuple(column.source_name for column in event.after.live if then[column.name] in meant)
+    event, _, names_then = next(trace for trace in reversed(traced) if trace[0].at <= at)
+    names = tuple(column.source_name for column in event.after.live if names_then[column.name] in meant)
     if rule.track:
         return replace(rule, track=names or ("",))  # none of them was there: no column is called so
     return replace(rule, track_except=names)
@@ -398,8 +406,8 @@ def _exchanging(table: TableHistory, lives: Mapping[Life, TableHistory], late: M
     for event in table.events:
         if isinstance(event, (Exchanged, Held, Changed)) and event.other is not None:
             having = [event.other, *(replace(event.other, kind=kind) for kind in keeping)]
-            there = sorted((life for life in having if life in lives), key=lambda life: life in late)
-            event = replace(event, other=there[0] if there else event.other)
+            present_lives = sorted((life for life in having if life in lives), key=lambda life: life in late)
+            event = replace(event, other=present_lives[0] if present_lives else event.other)
         events.append(event)
     return replace(table, events=tuple(events))
 

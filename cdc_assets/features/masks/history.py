@@ -62,8 +62,10 @@ def applied(history: History, policy: MaskPolicy) -> History:
         where: tuple((name, read(name, schema)) for name, schema in tables)
         for where, tables in history.decoding.items()
     }
-    others = tuple(replace(file, query=concealed(file.query, policy.may_mean)[0]) for file in history.other_files)
-    return replace(history, lives=lives, unneeded=unneeded, decoding=decoding, other_files=others)
+    concealed_files = tuple(
+        replace(file, query=concealed(file.query, policy.may_mean)[0]) for file in history.other_files
+    )
+    return replace(history, lives=lives, unneeded=unneeded, decoding=decoding, other_files=concealed_files)
 
 
 def _with_masks(table: TableHistory, policy: MaskPolicy) -> TableHistory:
@@ -323,10 +325,12 @@ def _exchanged(event: Event, history: History) -> str:
     other = history.lives.get(event.other)
     if other is None:
         return ""
-    theirs = next((other_event.before for other_event in other.events if other_event.at == event.at), other.schema)
+    partner_schema = next(
+        (other_event.before for other_event in other.events if other_event.at == event.at), other.schema
+    )
     own_masks, masks = (
         {fold_name(c.source_name): c.mask for c in schema.columns if c.mask is not None and not c.kept}
-        for schema in (event.before, theirs)
+        for schema in (event.before, partner_schema)
     )
     different = sorted(name for name in own_masks.keys() | masks.keys() if own_masks.get(name) != masks.get(name))
     if not different:

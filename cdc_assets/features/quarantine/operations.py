@@ -92,8 +92,8 @@ def replay(pipeline: Pipeline, table: str = "") -> tuple[ReplayResult, ...]:
                 bad = looking_again(partial(_replayed, pipeline, some, applied[life]))
                 left -= len(some) - len(bad)
                 reasons += bad
-            others = f"; {counted(len(reasons) - 1, 'more record')} of it" if reasons[1:] else ""
-            done.append(ReplayResult(life, name, len(rows) - left, left, f"{reasons[0]}{others}" if reasons else ""))
+            more_text = f"; {counted(len(reasons) - 1, 'more record')} of it" if reasons[1:] else ""
+            done.append(ReplayResult(life, name, len(rows) - left, left, f"{reasons[0]}{more_text}" if reasons else ""))
         except (InputError, Retryable) as error:
             done.append(ReplayResult(life, name, len(rows) - left, left, error.message, error))
     return tuple(done)

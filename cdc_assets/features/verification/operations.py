@@ -334,7 +334,7 @@ class _Proof:
         With each the run that had taken rows out of the table last when its comparison began.
         """
         ledger, feed = self.pipeline.ledger, self.pipeline.settings.name
-        theirs = ByName({table.id: table for table in self.dump.tables})
+        source_tables = ByName({table.id: table for table in self.dump.tables})
         there = mirrors(self.plan)
         named = {life: table.name for life, table in there.items() if table.name is not None}
         if self.cut is not None:
@@ -349,14 +349,20 @@ class _Proof:
             if life not in done:
                 start, breaks = time.monotonic(), self.reconnects
                 forgotten = ledger.revision(feed, life)
-                comparison = self._compared(life, name, theirs.get(name), forgotten)
-                again = self.reconnects - breaks
-                yield life, replace(comparison, seconds=round(time.monotonic() - start, 3), reconnects=again), forgotten
+                comparison = self._compared(life, name, source_tables.get(name), forgotten)
+                reconnect_count = self.reconnects - breaks
+                yield (
+                    life,
+                    replace(comparison, seconds=round(time.monotonic() - start, 3), reconnects=reconnect_count),
+                    forgotten,
+                )
 
-    def _life_called(self, text: str, there: Mapping[Life, TableHistory], named: Mapping[Life, TableId]) -> Life:
+    def _life_called(
+        self, text: str, mirror_tables: Mapping[Life, TableHistory], named: Mapping[Life, TableId]
+    ) -> Life:
         """Return which table a person means, in a cut by its name then; raises BadSettings for none."""
         if self.cut is None or not self.options.cut:
-            return table_called(text, there, self.plan).life
+            return table_called(text, mirror_tables, self.plan).life
         named_life = next((life for life, name in named.items() if is_called(text, (name, life))), None)
         if named_life is None:
             raise no_such_table(text, named.values(), "one of the tables of the cut")
@@ -383,7 +389,7 @@ class _Proof:
                     reason = "it has no mirror (setting history), and history tables alone are not compared."
                 yield TableComparison(table=table.id, state=NOT_COMPARED, reason=reason, at=self.at)
 
-    def _compared(self, life: Life, name: TableId, theirs: DumpTable | None, forgotten: str) -> TableComparison:
+    def _compared(self, life: Life, name: TableId, source_table: DumpTable | None, forgotten: str) -> TableComparison:
         at = 0 if self.dump.present else self.at
         chosen = self.options.choice.text
         bare = TableComparison(
@@ -404,7 +410,7 @@ class _Proof:
             bare = replace(bare, cut=self.cut.name, through=self.cut.at)
         elif reason:
             return replace(bare, reason=reason)
-        if theirs is None:
+        if source_table is None:
             reason = next((text for table, text in self.dump.problems.items() if table.folded == name.folded), "")
             if reason:
                 return replace(bare, reason=f"the source's table cannot be read: {reason.removesuffix('.')}.")
@@ -419,7 +425,7 @@ class _Proof:
             bare = replace(bare, snapshot=scan.snapshot_id)
             if not bare.cut and scan.progress != self.plan.applied[life].progress:
                 return replace(bare, reason="another run moved the table on meanwhile. Compare again.")
-            pair = _TablePair(self, self.plan.history.lives[life], scan, theirs, forgotten)
+            pair = _TablePair(self, self.plan.history.lives[life], scan, source_table, forgotten)
             is_large = scan.snapshot_id is not None and (scan.rows is None or scan.rows >= _SAMPLED)
             with self.lake.pinned(life, scan.snapshot_id or 0) if is_large else nullcontext():
                 comparison = pair.compared(bare)
@@ -434,7 +440,7 @@ class _Proof:
             return replace(bare, reason=error.message)
         if comparison.state != DIFFERENT:
             return comparison
-        if self.dump.present and self.source.is_written(theirs, time.monotonic() - start):
+        if self.dump.present and self.source.is_written(source_table, time.monotonic() - start):
             return replace(bare, reason=_WRITTEN)
         plan = self.pipeline.planner.plan()[1]
         if not comparison.cut and (reason := self._outdated(life, plan)):
@@ -536,8 +542,8 @@ class _TablePair:
             )
         exact_types = proof.pipeline.settings.source_options.wire.has_commit_ts
         of_other_types = _masked_of_other_types(own, self.theirs.schema)
-        theirs = self.theirs.schema.in_lake
-        columns = _Columns(feed, theirs, self.scan.columns, unread, exact_types, otherwise, of_other_types)
+        source_schema = self.theirs.schema.in_lake
+        columns = _Columns(feed, source_schema, self.scan.columns, unread, exact_types, otherwise, of_other_types)
         pairs, names = columns.pairs, [lake_column.name for lake_column, _ in columns.pairs]
         if not names:
             return replace(bare, reason="none of its columns can be compared.", left_out=columns.left_out)
@@ -557,8 +563,8 @@ class _TablePair:
         compared = ", ".join(f"{name} {self.scan.columns[name]}" for name in names)
         masks = ", ".join(f"{name} {mask.value}" for name, mask in made_for(own).settings.items())
         bare = replace(bare, basis=f"({compared}) by ({', '.join(key)}){f' with {masks}' if masks else ''}")
-        how, borders = self._comparison(own, pairs, key), lake.borders(key)
-        how = replace(how, chosen=choice.chosen) if choice else how
+        comparison, borders = self._comparison(own, pairs, key), lake.borders(key)
+        comparison = replace(comparison, chosen=choice.chosen) if choice else comparison
         plan, equal = None, list[EqualRange]()
         if borders is not None and not choice:
             equal = proof.equal.of(self.history.life, bare, self.forgotten)
@@ -570,10 +576,10 @@ class _TablePair:
         lake.threads = lake.threads if executors is None else executors.cores
         earlier: Mapping[Tso, int] = {}
         if plan is not None:
-            how = replace(how, borders=plan.borders, known=plan.known)
-            rows, earlier = self._in_ranges(how, lake, source, plan, bare, executors), plan.earlier
+            comparison = replace(comparison, borders=plan.borders, known=plan.known)
+            rows, earlier = self._in_ranges(comparison, lake, source, plan, bare, executors), plan.earlier
         else:
-            rows = replace(how, borders=borders).run(lake, source, executors=executors)
+            rows = replace(comparison, borders=borders).run(lake, source, executors=executors)
         unknown = self.scan.columns.keys() & columns.left_out.keys() - columns.without_values - never_written.keys()
         is_whole = not (choice or rows.partly or equal)
         self.unequal = UnequalRows([lake_column for lake_column, _ in pairs], rows.unequal, sorted(unknown), is_whole)
@@ -627,7 +633,7 @@ class _TablePair:
 
     def _in_ranges(
         self,
-        how: Comparison,
+        comparison: Comparison,
         lake: _LakeSide,
         source: _SourceSide,
         plan: RangePlan,
@@ -645,7 +651,7 @@ class _TablePair:
         def again(numbers: Sequence[int]) -> Sequence[Any]:
             return source.of_ranges(grouped(numbers, len(numbers)))
 
-        return how.run(lake, source, plan.open_ranges, record, again, executors)
+        return comparison.run(lake, source, plan.open_ranges, record, again, executors)
 
     def _executors(self, table: TableId) -> Executors | None:
         """Return who reads a large table; None for the driver, which threads keep as busy as tasks beside it would."""
@@ -709,7 +715,7 @@ def _result(
     )
 
 
-def _with_masks(theirs: DumpTable, feed: TableSchema) -> DumpTable:
+def _with_masks(source_table: DumpTable, feed: TableSchema) -> DumpTable:
     """Return the source's table with the masks that its columns have in the feed, and what these depend on.
 
     So both sides are compared masked.
@@ -719,18 +725,18 @@ def _with_masks(theirs: DumpTable, feed: TableSchema) -> DumpTable:
         replace(column, mask=own.mask, collation=own.collation, bytewise=own.bytewise)
         if (own := masked_columns.get(column.name.lower())) is not None
         else column
-        for column in theirs.schema.columns
+        for column in source_table.schema.columns
     )
-    return replace(theirs, schema=replace(theirs.schema, columns=columns))
+    return replace(source_table, schema=replace(source_table.schema, columns=columns))
 
 
 def _masked_of_other_types(feed: TableSchema, source: TableSchema) -> dict[str, str]:
     """Return the masked columns whose values have another type in the source: masks make other values of these."""
-    theirs = {column.name.lower(): column for column in source.columns}
+    source_columns = {column.name.lower(): column for column in source.columns}
     return {
         column.name: _other_type(column, their)
         for column in feed.columns
-        if column.mask is not None and (their := theirs.get(column.name.lower())) is not None
+        if column.mask is not None and (their := source_columns.get(column.name.lower())) is not None
         if arrow_type(their) != arrow_type(column)
     }
 
@@ -769,10 +775,10 @@ class _Columns:
             source, columns=tuple(column for column in source.columns if column.name.lower() not in folded)
         )
         lake = {name: kind for name, kind in lake.items() if name not in otherwise}
-        theirs = {column.name.lower(): column for column in source.columns}
+        source_columns = {column.name.lower(): column for column in source.columns}
         feed_names = {column.name.lower() for column in feed.columns}
         for column in feed.stored:
-            their = theirs.get(column.name.lower())
+            their = source_columns.get(column.name.lower())
             if column.kept:
                 self.left_out[column.name] = "the source has dropped it, and the lake keeps it"
             elif column.name not in lake:
@@ -810,16 +816,17 @@ class _Columns:
         if [column.name for column in source.columns if column.name in common] != common:
             self.differences.append("the columns have another order")
 
-    def _differs(self, name: str, what: str) -> None:
-        self.differences.append(f'"{name}" {what}')
+    def _differs(self, name: str, difference: str) -> None:
+        self.differences.append(f'"{name}" {difference}')
 
     def _compare_definitions(self, feed_column: Column, their: Column) -> None:
         facts = [("type", type_text(feed_column), type_text(their)), ("default", feed_column.default, their.default)]
         facts.append(("NOT NULL", not feed_column.nullable, not their.nullable))
-        for what, feed_value, other in facts:
+        for property_name, feed_value, other in facts:
             if feed_value != other:
                 self.definitions.append(
-                    f'"{feed_column.name}": {what} is {feed_value} in the changefeed, and {other} in the source'
+                    f'"{feed_column.name}": {property_name} is {feed_value} in the changefeed, and {other} '
+                    "in the source"
                 )
 
 
@@ -883,7 +890,10 @@ class _SourceSide:
         """Return ranges of the table, or pieces of its files."""
         if self.plan is not None:
             return self.of_ranges(self.plan.open_ranges)
-        source, their = self.pair.proof.source, {feed_column.name: theirs.name for feed_column, theirs in self.pairs}
+        source, their = (
+            self.pair.proof.source,
+            {feed_column.name: source_column.name for feed_column, source_column in self.pairs},
+        )
         conditions = [replace(condition, column=their[condition.column]) for condition in self.conditions]
         return [split for file in self.pair.theirs.files for split in source.splits(file, conditions)]
 
@@ -894,11 +904,17 @@ class _SourceSide:
 
     def reader(self, count: int) -> SourceReader:
         """Return what reads them, one of so many processes that keep the pace together."""
-        proof, theirs = self.pair.proof, self.pair.theirs
+        proof, source_table = self.pair.proof, self.pair.theirs
         names = [their.name for _, their in self.pairs], [column.name for column, _ in self.pairs]
         pace = self.pace.divided(count)
         return SourceReader(
-            proof.source.reader, theirs, proof.at, proof.source.generators(theirs), *names, pace, self.forgotten
+            proof.source.reader,
+            source_table,
+            proof.at,
+            proof.source.generators(source_table),
+            *names,
+            pace,
+            self.forgotten,
         )
 
     def note(self, piece: int | None, facts: BlockFacts) -> None:

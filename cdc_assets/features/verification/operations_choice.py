@@ -60,9 +60,9 @@ class RowChoice:
         for condition in self.conditions:
             column = named.get(condition.column.lower())
             if column is None or column.type not in _COMPARABLE or pa.types.is_string(arrow_type(column)):
-                what = "has no such column that can be compared" if column is None else f"has it as {column.type}"
+                reason = "has no such column that can be compared" if column is None else f"has it as {column.type}"
                 raise BadSettings(
-                    f'"{condition.column}" is a column of --where, and {table} {what}. Conditions are on whole '
+                    f'"{condition.column}" is a column of --where, and {table} {reason}. Conditions are on whole '
                     "numbers, DECIMAL, DATE and DATETIME; name the tables that have it."
                 )
             read = values(pa.array([condition.value]), column)

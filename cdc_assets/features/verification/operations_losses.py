@@ -61,10 +61,12 @@ def is_guess(guess: Guess | None, lake: Any) -> bool:
 
 def _is_same_json(lake: Any, source: Any) -> bool:
     try:
-        lake_json, theirs = (json.loads(text, parse_float=Decimal, parse_constant=_refused) for text in (lake, source))
+        lake_json, source_json = (
+            json.loads(text, parse_float=Decimal, parse_constant=_refused) for text in (lake, source)
+        )
     except (TypeError, ValueError):
         return False
-    return repr(_ordered(lake_json)) == repr(_ordered(theirs))
+    return repr(_ordered(lake_json)) == repr(_ordered(source_json))
 
 
 def _refused(text: str) -> Any:
@@ -128,7 +130,10 @@ def _is_replaced(column: Column, lake: Any, source: Any) -> bool:
         return False
     if _TORN.split(lake) == _TORN.split(source):
         runs = zip(_TORN.findall(lake), _TORN.findall(source), strict=True)
-        return all(len(lake_run) <= 3 * len(theirs) and len(theirs) <= 3 * len(lake_run) for lake_run, theirs in runs)
+        return all(
+            len(lake_run) <= 3 * len(source_run) and len(source_run) <= 3 * len(lake_run)
+            for lake_run, source_run in runs
+        )
     for charset in ("latin-1", "cp1252", "gb18030"):
         with suppress(UnicodeEncodeError):
             data = source.encode(charset)

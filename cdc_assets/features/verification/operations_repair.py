@@ -91,9 +91,9 @@ class UnequalRows:
         """Return how many rows, and values of which columns, differ; none of them is shown."""
         values = Counter(
             column.name
-            for lake_row, theirs in self.rows
-            if lake_row is not None and theirs is not None
-            for column, lake_value, other in zip(self.columns, lake_row, theirs, strict=True)
+            for lake_row, source_row in self.rows
+            if lake_row is not None and source_row is not None
+            for column, lake_value, other in zip(self.columns, lake_row, source_row, strict=True)
             if lake_value != other
         )
         named = ", ".join(f"{name} ({count:,})" for name, count in sorted(values.items()))
@@ -200,7 +200,9 @@ def _rows_of_same_key(scan: LakeRows, schema: TableSchema, unequal: UnequalRows)
     has columns that were not compared, there may be no other one of its key at all.
     """
     rows = [
-        lake_row for lake_row, theirs in unequal.rows if lake_row is not None and (theirs is None or unequal.left_out)
+        lake_row
+        for lake_row, source_row in unequal.rows
+        if lake_row is not None and (source_row is None or unequal.left_out)
     ]
     if not rows or not (unequal.left_out or any(schema.column(name).compares_by for name in schema.key)):
         return []
@@ -222,13 +224,13 @@ def _lacking(lake: RepairableLake, step: ApplyRows, unequal: UnequalRows) -> Une
     """Return which of the rows a log of a table without key lacks or has too often: it may be right where the mirror
     is not, or wrong by less. Its rows are those that its changes lead to.
     """
-    directed = [(lake_row, -1) if lake_row is not None else (theirs, 1) for lake_row, theirs in unequal.rows]
+    directed = [(lake_row, -1) if lake_row is not None else (source_row, 1) for lake_row, source_row in unequal.rows]
     wanted = list(dict.fromkeys(row for row, _ in directed if row is not None))
     names = [column.name for column in unequal.columns]
     own = step.schema.lake_names
     of_mirror = _counts(lake.scan(step.life.source), unequal.columns, wanted, names)
     of_log = _counts(lake.scan(step.life), unequal.columns, wanted, [own[name] for name in names], CHANGE_TYPE)
-    spare = {row: in_log - there for row, there, in_log in zip(wanted, of_mirror, of_log, strict=True)}
+    spare = {row: in_log - in_mirror for row, in_mirror, in_log in zip(wanted, of_mirror, of_log, strict=True)}
     left: list[tuple[Row | None, Row | None]] = []
     for pair, (row, direction) in zip(unequal.rows, directed, strict=True):
         if row is not None and spare[row] * direction > 0:
@@ -265,8 +267,8 @@ def _hashes(rows: pa.Table) -> pl.DataFrame:
 
 
 def _directions(pair: tuple[Row | None, Row | None], *, both: bool) -> Iterator[tuple[Op, Row]]:
-    lake_row, theirs = pair
-    if lake_row is not None and (both or theirs is None):
+    lake_row, source_row = pair
+    if lake_row is not None and (both or source_row is None):
         yield Op.DELETE, lake_row
-    if theirs is not None:
-        yield (Op.INSERT if lake_row is None or both else Op.UPDATE), theirs
+    if source_row is not None:
+        yield (Op.INSERT if lake_row is None or both else Op.UPDATE), source_row

@@ -185,8 +185,8 @@ class Digests:
     def differing(self, other: Digests) -> Marks:
         """Return by part whether the two sides are not the same."""
         differ: Marks = self.counts != other.counts
-        for own_sums, theirs in zip(self.sums, other.sums, strict=True):
-            differ |= own_sums != theirs
+        for own_sums, other_sums in zip(self.sums, other.sums, strict=True):
+            differ |= own_sums != other_sums
         return differ
 
 
@@ -281,11 +281,11 @@ class Comparison:
         SourceChanged where a side gives other rows the second time, and what the sides raise.
         """
         sides = [(side, side.pieces(), self.digests()) for side in (lake, source)]
-        lake_digests, theirs = (digests for _, _, digests in sides)
+        lake_digests, source_digests = (digests for _, _, digests in sides)
 
         def compare(piece: int) -> None:
             parts = lake_digests.parts_of(ranges[piece])
-            if not lake_digests.differing(theirs)[parts].any():
+            if not lake_digests.differing(source_digests)[parts].any():
                 equal(piece, int(lake_digests.counts[parts].sum()))
 
         for side, pieces, digests in sides:
@@ -305,11 +305,11 @@ class Comparison:
                 return self.digest(reader, number, piece, partial(side.note, number))
 
             _each(side.threads, list(enumerate(pieces)), digest, join)
-        suspects = lake_digests.differing(theirs)
-        counts = int(lake_digests.counts.sum()), int(theirs.counts.sum())
+        suspects = lake_digests.differing(source_digests)
+        counts = int(lake_digests.counts.sum()), int(source_digests.counts.sum())
         if not suspects.any():
             return ComparedRows(*counts)
-        sizes = np.where(suspects, lake_digests.counts + theirs.counts, 0)
+        sizes = np.where(suspects, lake_digests.counts + source_digests.counts, 0)
         chosen = suspects & ((np.cumsum(sizes) <= _ROWS_AT_ONCE) | (np.cumsum(suspects) == 1))
         rows = RowsOfKeys(self)
         frames = [
@@ -347,11 +347,11 @@ class Comparison:
         """Let executors digest numbered pieces, in a few rounds: what one has brought is not lost with the next."""
         tasks = max(1, min(side.threads, len(pieces), _MOST_TASKS))
         size = tasks * max(1, -(-len(pieces) // (tasks * _ROUNDS)))
-        how = replace(self, loss_of=Comparison.loss_of)
+        comparison = replace(self, loss_of=Comparison.loss_of)
         for begin in range(0, len(pieces), size):
             numbered = pieces[begin : begin + size]
             shares = [numbered[number::tasks] for number in range(min(tasks, len(numbered)))]
-            work = PieceShares(how, side.reader(tasks), shares, hash_probe())
+            work = PieceShares(comparison, side.reader(tasks), shares, hash_probe())
             try:
                 results = executors.run(len(shares), work)
             except (StorageUnavailable, StepFailed, BadSettings) as error:
@@ -497,9 +497,9 @@ class RowsOfKeys:
 
         Of a table without key only rows that a loss may have made of each other are pairs.
         """
-        how = self.how
-        names = how.key or tuple(name for name in how.columns if name not in how.lossy)
-        places = [how.columns.index(name) for name in names]
+        comparison = self.how
+        names = comparison.key or tuple(name for name in comparison.columns if name not in comparison.lossy)
+        places = [comparison.columns.index(name) for name in names]
         rows: dict[Row, tuple[list[Row], list[Row]]] = {}
         counted_rows = [_counted(side) for side in (lake, source)]
         for place in (0, 1):
@@ -509,7 +509,7 @@ class RowsOfKeys:
                 )
         for of_lake, of_source in rows.values():
             self._pair(of_lake, of_source)
-        if how.key:
+        if comparison.key:
             # A row that the lake has too often beside one that is equal gets the source's row of its key.
             key_places = [self.how.columns.index(name) for name in self.how.key]
             alone = {
@@ -541,11 +541,11 @@ class RowsOfKeys:
             if place is None or (differences and not self.how.key):
                 extra.append(row)
                 continue
-            theirs = source.pop(place)
+            source_row = source.pop(place)
             self.losses.update(losses)
             if differences:
                 self._add("differing", row, differences)
-                self.unequal.append((row, theirs))
+                self.unequal.append((row, source_row))
         for kind, rows in (("extra", extra), ("missing", source)):
             for row, count in Counter(rows).items():
                 self._add(kind, row, (), count)
@@ -554,13 +554,13 @@ class RowsOfKeys:
     def _differences(self, lake: Row, source: Row) -> tuple[tuple[ValueDifference, ...], tuple[str, ...]]:
         """Return the values in which two rows differ, and the losses that make up for others."""
         differences, losses = [], []
-        for name, lake_value, theirs in zip(self.how.columns, lake, source, strict=True):
-            if lake_value != theirs:
-                loss = self.how.loss_of(name, lake_value, theirs) if name in self.how.lossy else ""
+        for name, lake_value, source_value in zip(self.how.columns, lake, source, strict=True):
+            if lake_value != source_value:
+                loss = self.how.loss_of(name, lake_value, source_value) if name in self.how.lossy else ""
                 if loss:
                     losses.append(f"{name}: {loss}")
                 else:
-                    differences.append(ValueDifference(name, value_text(lake_value), value_text(theirs)))
+                    differences.append(ValueDifference(name, value_text(lake_value), value_text(source_value)))
         return tuple(differences), tuple(losses)
 
     def _add(self, kind: str, row: Row, values: tuple[ValueDifference, ...], count: int = 1) -> None:

@@ -89,8 +89,8 @@ def keep_only(catalog: Catalog, places: set[str]) -> None:
     if answers is None:
         return
     with answers.lock:
-        others = [place for place in answers.bodies if place not in places]
-        for place in others[:-_FEW]:
+        old_places = [place for place in answers.bodies if place not in places]
+        for place in old_places[:-_FEW]:
             del answers.bodies[place]
         if len(answers.configs) > 2 * len(places) + _FEW:
             tables = {_table(place) for place in answers.bodies}

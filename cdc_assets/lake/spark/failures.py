@@ -168,11 +168,11 @@ def _other_executor(message: str) -> SetupError | None:
     place = _ON_EXECUTOR.search(message)
     if place is None and _IN_WORKER not in message or place is not None and place["number"] == "driver":
         return None
-    which = "an executor" if place is None else f"the executor on {place['host']}"
+    executor_name = "an executor" if place is None else f"the executor on {place['host']}"
     for pattern, lacks in _LACKING:
         if (match := pattern.search(message)) is not None:
             return SetupError(
-                f"{which} {lacks.format(**match.groupdict())}. Give executors the very "
+                f"{executor_name} {lacks.format(**match.groupdict())}. Give executors the very "
                 "installation of the driver: spark.archives or an image, and CDC_ASSETS_EXECUTOR_PYTHON for the Python "
                 "in it (docs/clusters.md)."
             )

@@ -122,8 +122,12 @@ def start_jvm_aside(settings: LakeSettings) -> None:
 
 def _log_options() -> list[str]:
     """Return the options for our settings of Spark's log; none if the installation has its own."""
-    ours = Path(__file__).with_name("log4j2.properties")
-    return [] if spark_conf(ours.name).exists() or " " in str(ours) else [f"-Dlog4j2.configurationFile={ours.as_uri()}"]
+    log_settings = Path(__file__).with_name("log4j2.properties")
+    return (
+        []
+        if spark_conf(log_settings.name).exists() or " " in str(log_settings)
+        else [f"-Dlog4j2.configurationFile={log_settings.as_uri()}"]
+    )
 
 
 def _log_level() -> str:

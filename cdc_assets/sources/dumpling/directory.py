@@ -86,8 +86,10 @@ def snapshot_tso(metadata: DumpMetadata | None, stated: Tso | None, uri: str) ->
     if stated is not None:
         return stated
     if metadata.log != _TIDB:
-        what = f'the log "{metadata.log}", which is not of TiDB' if metadata.log else "no position of a TiDB cluster"
-        raise _refused(uri, f"its `metadata` has {what}", "If it is TiDB's, give its TSO")
+        position_text = (
+            f'the log "{metadata.log}", which is not of TiDB' if metadata.log else "no position of a TiDB cluster"
+        )
+        raise _refused(uri, f"its `metadata` has {position_text}", "If it is TiDB's, give its TSO")
     if recorded is None:
         raise _refused(
             uri,

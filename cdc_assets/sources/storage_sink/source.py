@@ -474,9 +474,9 @@ def _once(schema_files: Sequence[SchemaFile]) -> list[SchemaFile]:
     """
     first: dict[tuple[object, ...], SchemaFile] = {}
     for file in sorted(schema_files, key=lambda file: not file.query):
-        what = (file.root, file.version, file.table, repr(file.columns))  # a default may be any JSON
-        if (what, file.query) not in first and (file.query or (what, "any") not in first):
-            first[what, file.query] = first[what, "any"] = file
+        identity = (file.root, file.version, file.table, repr(file.columns))  # a default may be any JSON
+        if (identity, file.query) not in first and (file.query or (identity, "any") not in first):
+            first[identity, file.query] = first[identity, "any"] = file
     kept = {file.path for file in first.values()}
     return [file for file in schema_files if file.path in kept]
 

@@ -117,18 +117,18 @@ def find_fence(
                 fence = Fence(bad.position, unreadable(bad))
     if by_offset:
         return fence
-    there = {partition.topic for partition in landed.next}
-    gone = there - {partition.topic for partition in landed.ends}
+    landed_topics = {partition.topic for partition in landed.next}
+    gone = landed_topics - {partition.topic for partition in landed.ends}
     while fence.tso:
         names = names_at(files, fence.tso)
-        least = _absent(fence, names.living.items(), topic_of, there)
+        least = _absent(fence, names.living.items(), topic_of, landed_topics)
         untitled = (name for name in landed.began if name not in names.living and name not in names.ended)
         lived_in = {*map(topic_of, (*names.living, *untitled))}
         if proves_ends:
             topics, why = lived_in & gone, _gone
             left = {topic: at for topic, at in _left(names, topic_of, lived_in).items() if topic in gone}
         else:
-            topics, why = {default, *lived_in, *(there - _spoken_of(landed, topic_of))}, _kept_by
+            topics, why = {default, *lived_in, *(landed_topics - _spoken_of(landed, topic_of))}, _kept_by
             left = _left(names, topic_of, topics)
         least = _least_mark(least, landed, dict.fromkeys(topics, 0), (), why)
         least = _least_mark(least, landed, left, _ended_in(landed), why)
@@ -139,12 +139,12 @@ def find_fence(
 
 
 def _absent(
-    fence: Fence, names: Iterable[tuple[TableId, Tso]], topic_of: Callable[[TableId], str], there: set[str]
+    fence: Fence, names: Iterable[tuple[TableId, Tso]], topic_of: Callable[[TableId], str], landed_topics: set[str]
 ) -> Fence:
     """Stop below the DDL that gave a name whose topic is not there."""
     for name, version in names:
         topic = topic_of(name)
-        if topic not in there and version - 1 < fence.tso:
+        if topic not in landed_topics and version - 1 < fence.tso:
             fence = Fence(version - 1, f"the topic {topic} of {name} is not there; expected it since {version}")
     return fence
 

@@ -353,8 +353,10 @@ def _hidden(
 
 def _reads_alike(table_schema: TableSchema, other: TableSchema) -> bool:
     """Return whether rows of both are read alike, in whatever order their columns are."""
-    elems, theirs = ({column.name: column.elems for column in schema.columns} for schema in (table_schema, other))
-    return table_schema.decodes_like(other) and elems == theirs
+    elems, other_members = (
+        {column.name: column.elems for column in schema.columns} for schema in (table_schema, other)
+    )
+    return table_schema.decodes_like(other) and elems == other_members
 
 
 def _typed(shown: SchemaEvent, described: Mapping[TableId, TableSchema]) -> SchemaEvent:

@@ -371,9 +371,9 @@ def _losses(landed: Landed) -> tuple[str, ...]:
 
 def _gone(landed: Landed) -> Iterator[str]:
     """Tell of topics that were landed and are not there any more: by offset no mark says that anything is missing."""
-    there = {partition.topic for partition in landed.ends}
+    known_topics = {partition.topic for partition in landed.ends}
     for partition in sorted(landed.next.keys() - landed.dead.keys()):
-        if partition.topic not in there:
+        if partition.topic not in known_topics:
             yield (
                 f"{partition} is not there any more: nothing comes to its tables, and what came since the landing "
                 "before is missing. Give the login the right to see it, or bring its tables anew by another topic; if "

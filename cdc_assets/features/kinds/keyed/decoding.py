@@ -119,12 +119,12 @@ def _settle_alike(
     others_live = (~pl.col("_cdc_mine") & pl.col("_cdc_living")).any()
     # An UPDATE without the row before it may have replaced the other spelling, which no longer exists then.
     replaced = (pl.col("_cdc_mine") & (pl.col(OP) == int(Op.UPDATE))).any()
-    others = frame.group_by(by).agg(
+    other_spellings = frame.group_by(by).agg(
         pl.col("_cdc_row").last(),
         (~pl.col("_cdc_mine") & (pl.col(OP) < 0)).any().alias("_cdc_left"),
         (others_live & ~replaced).alias("_cdc_beside"),
     )
-    last = last.join(others.select("_cdc_row", "_cdc_left", "_cdc_beside"), on="_cdc_row", how="left")
+    last = last.join(other_spellings.select("_cdc_row", "_cdc_left", "_cdc_beside"), on="_cdc_row", how="left")
     known = pl.any_horizontal(pl.col("_cdc_fresh").is_null(), "_cdc_left", "_cdc_beside")  # null is no reason
     entering = pl.when(known).then(int(Op.UPDATE)).otherwise(int(Op.INSERT))
     ops = pl.when(pl.col(OP) > 0).then(entering).otherwise(pl.col(OP)).cast(pl.Int8)

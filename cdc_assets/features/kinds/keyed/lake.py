@@ -72,15 +72,19 @@ def alike_keys(target: CommitTarget, changes: Callable[[], DataFrame], schema: T
     Nothing is read for a table whose keys compare byte for byte, or if no key of the window is new.
     """
     columns = [(schema.column(name), f"_cdc_t.{quoted(name)}", place_of(schema, name)) for name in schema.key]
-    differ = [f"NOT ({ours} <=> {theirs})" for column, ours, theirs in columns if key_expression(column, ours) != ours]
+    differ = [
+        f"NOT ({lake_place} <=> {change_place})"
+        for column, lake_place, change_place in columns
+        if key_expression(column, lake_place) != lake_place
+    ]
     if not differ or target.empty:
         return AlikeKeys()
     new = changes().where(f"{OP} = {int(Op.INSERT)}")
     if new.head() is None:
         return AlikeKeys()
     new.createOrReplaceTempView("new_keys")
-    on = " AND ".join(key_equality(column, theirs) for column, _, theirs in columns)
-    places = ", ".join(theirs for _, _, theirs in columns)
+    on = " AND ".join(key_equality(column, change_place) for column, _, change_place in columns)
+    places = ", ".join(change_place for _, _, change_place in columns)
     row = target.session.spark.sql(
         f"SELECT count(*), min(struct({places})) FROM {_living(target)} _cdc_t JOIN new_keys _cdc_s ON {on} "
         f"WHERE {' OR '.join(differ)}"
@@ -95,9 +99,9 @@ def _without_row(target: CommitTarget, changes: DataFrame, step: ApplyRows, batc
     on = " AND ".join(key_equality(schema.column(name), place_of(schema, name)) for name in schema.key)
     key = ", ".join(place_of(schema, name) for name in schema.key)
     base = f"_cdc_s.{BASE} IS NOT NULL OR " if batch.bases else ""
-    there = "" if target.empty else f"WHERE {base}NOT EXISTS (SELECT 1 FROM {_living(target)} _cdc_t WHERE {on})"
+    without_row = "" if target.empty else f"WHERE {base}NOT EXISTS (SELECT 1 FROM {_living(target)} _cdc_t WHERE {on})"
     groups = target.session.spark.sql(
-        f"SELECT {OP}, count(*), min(struct({key})) FROM patches _cdc_s {there} GROUP BY {OP}"
+        f"SELECT {OP}, count(*), min(struct({key})) FROM patches _cdc_s {without_row} GROUP BY {OP}"
     ).collect()
     passed = 0
     for op, count, first in groups:
@@ -161,8 +165,8 @@ def _merge(target: CommitTarget, changes: DataFrame, schema: TableSchema, batch:
     alive = f" AND _cdc_t.{LIVING}" if DELETED_AT in own else ""
     if batch.patches:
         for name in set(columns) - set(schema.key):
-            same = f"coalesce(array_contains(_cdc_s.{UNCHANGED}, {text_literal(name)}), false){alive}"
-            values[name] = f"CASE WHEN {same} THEN _cdc_t.{quoted(name)} ELSE {places[name]} END"
+            keeps_value = f"coalesce(array_contains(_cdc_s.{UNCHANGED}, {text_literal(name)}), false){alive}"
+            values[name] = f"CASE WHEN {keeps_value} THEN _cdc_t.{quoted(name)} ELSE {places[name]} END"
     left = f" OR (_cdc_s.{OP} = {int(Op.PATCH)} AND _cdc_s.{BASE} IS NOT NULL)" if batch.bases else ""
     gone = f"(_cdc_s.{OP} < 0{left})"
     sets = [f"_cdc_t.{quoted(name)} = {values[name]}" for name in columns]

@@ -49,9 +49,9 @@ def moved(target: CommitTarget, step: DdlStep, rows: MovedRows) -> Callable[[], 
 
     One that moves none may give columns other names, which they then have where changes say what they left out.
     """
-    every, renames = _of_ddl(target, step, rows), _renames(step)
-    if every is not None:
-        return lambda: _append(target, every, "the rows that the DDL moves")
+    ddl_rows, renames = _of_ddl(target, step, rows), _renames(step)
+    if ddl_rows is not None:
+        return lambda: _append(target, ddl_rows, "the rows that the DDL moves")
     if not renames or target.empty:
         return None
     return lambda: _rename_absent(target, renames)
@@ -64,10 +64,10 @@ def begun(target: CommitTarget, at: Tso) -> Callable[[], None] | None:
 
 def rewritten(target: CommitTarget, step: DdlStep, rows: MovedRows, table: DataFrame) -> DataFrame:
     """Return the changes of the log, and those that the DDL makes."""
-    every, renames = _of_ddl(target, step, rows), _renames(step)
+    ddl_rows, renames = _of_ddl(target, step, rows), _renames(step)
     if renames:
         table = table.withColumn(ABSENT, sql.expr(_renamed(renames)))
-    return table if every is None else table.unionByName(_shaped(every, table))
+    return table if ddl_rows is None else table.unionByName(_shaped(ddl_rows, table))
 
 
 def _renames(step: DdlStep) -> dict[str, str]:
@@ -129,9 +129,9 @@ def _column(name: str) -> Column:
     return sql.col(quoted(name))
 
 
-def _append(target: CommitTarget, rows: DataFrame, what: str) -> None:
+def _append(target: CommitTarget, rows: DataFrame, rows_text: str) -> None:
     """Append rows by the names of their columns."""
-    target.session.statements.append(f"INSERT INTO {target.name} SELECT … FROM {what}")
+    target.session.statements.append(f"INSERT INTO {target.name} SELECT … FROM {rows_text}")
     _shaped(rows, target.session.spark.read.table(target.name)).writeTo(target.name).append()
 
 

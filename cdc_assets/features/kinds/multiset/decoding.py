@@ -135,8 +135,8 @@ def count_run_again(
 
 def first_run(codes: npt.NDArray[np.uint64]) -> int:
     """Return the length of the shortest beginning that is followed by itself, 0 where none is."""
-    again = np.flatnonzero(codes[1 : len(codes) // 2 + 1] == codes[:1]) + 1
-    for start in again[:_TRIED].tolist():
+    repeat_starts = np.flatnonzero(codes[1 : len(codes) // 2 + 1] == codes[:1]) + 1
+    for start in repeat_starts[:_TRIED].tolist():
         if np.array_equal(codes[:start], codes[start : 2 * start]):
             return int(start)
     return 0

@@ -34,14 +34,14 @@ def write(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batc
     session, columns = target.session, [column.name for column in step.schema.stored]
     places = [f"c{position}" for position in range(len(columns))]
     changes.createOrReplaceTempView("changes")
-    same = " AND ".join(
+    equal_values = " AND ".join(
         f"_cdc_t.{quoted(name)} <=> _cdc_d.{place}" for name, place in zip(columns, places, strict=True)
     )
     by = ", ".join(f"_cdc_d.{place}" for place in places)
     session.spark.sql(
         f"SELECT {by}, _cdc_d.{COUNT} AS _cdc_n, _cdc_t._file AS _cdc_file, _cdc_t._pos AS _cdc_pos, "
         f"row_number() OVER (PARTITION BY {by} ORDER BY _cdc_t._file, _cdc_t._pos) AS _cdc_turn "
-        f"FROM {target.name} _cdc_t JOIN (SELECT * FROM changes WHERE {COUNT} < 0) _cdc_d ON {same}"
+        f"FROM {target.name} _cdc_t JOIN (SELECT * FROM changes WHERE {COUNT} < 0) _cdc_d ON {equal_values}"
     ).where("_cdc_turn <= -_cdc_n").createOrReplaceTempView("leaving")
     session.spark.table("changes").where(f"{COUNT} > 0").createOrReplaceTempView("entering")
     due, met = count_rows(session, "changes", f"{COUNT} < 0", f"-{COUNT}"), count_rows(session, "leaving")

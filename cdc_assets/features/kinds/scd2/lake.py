@@ -163,14 +163,14 @@ def _beside_open(target: CommitTarget, changes: DataFrame, step: ApplyRows, trac
         *([f"_cdc_s.{BASE} IS NULL"] if moves else []),
     ]
     equal += [f"_cdc_b.{quoted(name)} <=> {values[name]}" for name in track]
-    same = " AND ".join(equal) if track else "false"
+    is_unchanged = " AND ".join(equal) if track else "false"
     listed = [f"{value} AS c{at}" for at, value in enumerate(values.values())]
-    others = [f"_cdc_s.{name}" for name in changes.columns if not name.startswith("c")]
+    change_columns = [f"_cdc_s.{name}" for name in changes.columns if not name.startswith("c")]
     open_ = f"{START_TS} <= {step.lo} AND ({_OPEN} OR {END_TS} > {step.lo})" if _repeats(step) else _OPEN
     none = "" if target.empty else f"WHERE {open_}"
     return target.session.spark.sql(
-        f"SELECT {', '.join(others)}, {', '.join(listed)}, coalesce(_cdc_b.{_FOUND}, false) AS {_FOUND}, "
-        f"({same}) AS {_SAME} FROM staged _cdc_s "
+        f"SELECT {', '.join(change_columns)}, {', '.join(listed)}, coalesce(_cdc_b.{_FOUND}, false) AS {_FOUND}, "
+        f"({is_unchanged}) AS {_SAME} FROM staged _cdc_s "
         f"LEFT JOIN (SELECT *, true AS {_FOUND} FROM {target.name} {none}) _cdc_b "
         f"ON {' AND '.join(on)}"
     )
@@ -237,10 +237,10 @@ def _beginning(change: StateChange, table: DataFrame) -> DataFrame:
     assert change.begins is not None
     own = {START_TS: sql.lit(change.at), START_AT: sql.timestamp_millis(sql.lit(change.at >> 18))}
     own |= {END_TS: sql.lit(None), END_AT: sql.lit(None)}
-    there = {name: sql.col(quoted(name)) for name in change.begins.columns}
+    state_columns = {name: sql.col(quoted(name)) for name in change.begins.columns}
     return change.begins.select(
         *(
-            {**there, **own}.get(field.name, sql.lit(None)).cast(field.dataType).alias(field.name)
+            {**state_columns, **own}.get(field.name, sql.lit(None)).cast(field.dataType).alias(field.name)
             for field in table.schema.fields
         )
     )

@@ -111,8 +111,8 @@ class Aiven:
 
     def _lines(self, path: str, pieces: Iterator[bytes]) -> Iterator[list[Line]]:
         number, are_json = 1, None
-        for every in line_lists(uncompressed(pieces, path)):
-            texts = [line for line in every if line.strip()]
+        for line_list in line_lists(uncompressed(pieces, path)):
+            texts = [line for line in line_list if line.strip()]
             if not texts:
                 continue
             if are_json is None:

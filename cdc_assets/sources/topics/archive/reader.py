@@ -166,10 +166,10 @@ def _path(entry: Entry) -> str:
 
 def _first_different(messages: pa.Table, other: pa.Table) -> int | None:
     """Return the first offset that both have with another key or value; None if there is none."""
-    offsets, indexes, theirs = np.intersect1d(
+    offsets, indexes, other_indexes = np.intersect1d(
         messages.column("offset").to_numpy(), other.column("offset").to_numpy(), return_indices=True
     )
-    messages, other = messages.take(pa.array(indexes)), other.take(pa.array(theirs))
+    messages, other = messages.take(pa.array(indexes)), other.take(pa.array(other_indexes))
     for name in ("key", "value"):
         if messages.column(name) != other.column(name):
             pairs = zip(messages.column(name).to_pylist(), other.column(name).to_pylist(), strict=True)

@@ -89,10 +89,10 @@ def _parsed(lines: Sequence[bytes], *, with_values: bool) -> pa.Table | None:
     members = _MEMBERS if with_values else {name: _MEMBERS[name] for name in _PLACE}
     if with_values and block.count(b'"headers"') != block.count(b'"headers":[]') + block.count(b'"headers": []'):
         return None
-    how = pj.ParseOptions(explicit_schema=pa.schema(members), unexpected_field_behavior="ignore")
+    parse_options = pj.ParseOptions(explicit_schema=pa.schema(members), unexpected_field_behavior="ignore")
     whole = pj.ReadOptions(use_threads=False, block_size=len(block) + 1)
     try:
-        table = pj.read_json(pa.BufferReader(block), whole, how)
+        table = pj.read_json(pa.BufferReader(block), whole, parse_options)
         table.validate(full=True)
         columns = {name: table.column(name).combine_chunks() for name in members}
         if table.num_rows != len(lines) or any(columns[name].null_count for name in _PLACE):
@@ -108,9 +108,9 @@ def _parsed(lines: Sequence[bytes], *, with_values: bool) -> pa.Table | None:
         ]
     except (pa.ArrowException, pl.exceptions.PolarsError):
         return None
-    none = pa.array([[]] * table.num_rows, message_schema().field("headers").type)
+    no_headers = pa.array([[]] * table.num_rows, message_schema().field("headers").type)
     times = columns["timestamp_ms"]
-    arrays = [*(columns[name] for name in _PLACE), times, kinds.cast(pa.string()), *bodies, none]
+    arrays = [*(columns[name] for name in _PLACE), times, kinds.cast(pa.string()), *bodies, no_headers]
     return pa.Table.from_arrays(arrays, schema=message_schema())
 
 

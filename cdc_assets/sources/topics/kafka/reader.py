@@ -315,8 +315,8 @@ def _offsets(
     def ask(spec: OffsetSpec, isolation: IsolationLevel) -> Mapping[TopicPartition, Future[Any]]:
         return client.list_offsets(dict.fromkeys(wanted, spec), isolation_level=isolation, request_timeout=seconds)
 
-    both = ask(_EARLIEST, IsolationLevel.READ_COMMITTED), ask(_LATEST, IsolationLevel.READ_UNCOMMITTED)
-    low, written = (_answered(futures, seconds) for futures in both)
+    bounds = ask(_EARLIEST, IsolationLevel.READ_COMMITTED), ask(_LATEST, IsolationLevel.READ_UNCOMMITTED)
+    low, written = (_answered(futures, seconds) for futures in bounds)
     return low, written, _answered(ask(_LATEST, IsolationLevel.READ_COMMITTED), seconds)
 
 
@@ -491,12 +491,12 @@ def refusal(problems: Iterable[Any], uri: str, options: Mapping[str, Any], where
     at = f"{uri}{f', {where}' if where else ''}"
     servers = options.get("bootstrap.servers")
     if code in _LOGIN:
-        user, how = options.get("sasl.username"), options.get("sasl.mechanism")
+        user, mechanism = options.get("sasl.username"), options.get("sasl.mechanism")
         whom = f" for the user {user}" if user else ""
         return BucketMissing(
-            f"{at}: the broker refused the login{whom} by {how or 'no mechanism'}: {reason}. Look at sasl.mechanism, "
-            "sasl.username and sasl.password under `kafka`, or at sasl-mechanism, sasl-user and sasl-password of the "
-            "sink URI."
+            f"{at}: the broker refused the login{whom} by {mechanism or 'no mechanism'}: {reason}. Look at "
+            "sasl.mechanism, sasl.username and sasl.password under `kafka`, or at sasl-mechanism, sasl-user and "
+            "sasl-password of the sink URI."
         )
     if code in _RIGHTS:
         return BucketMissing(
