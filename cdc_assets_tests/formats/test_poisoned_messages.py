@@ -166,7 +166,7 @@ WAYS = [(name, few) for name in FEEDS for few in (1, 1 << 40) if few > 1 or name
 def test_no_value_of_a_message_stops_the_reading_of_others(name: str, few: int) -> None:
     feed = FEEDS[name]
     sound = [json.dumps(value, separators=(",", ":")).encode() for value in feed.values]
-    with patch.object(json_records, "_FEW", few):
+    with patch.object(json_records, "FEW", few):
         spoken, rows, reasons = read(feed, sound)
         assert reasons == []
         assert rows
