@@ -49,12 +49,12 @@ def operation_command(operation: Operation[Any]) -> HelpCommand:
             if not as_json:
                 click.echo(sentence, err=True)
 
-        how = OperationRun(run_name(), say, lambda question: confirm(question, yes), attended=True)
+        operation_run = OperationRun(run_name(), say, lambda question: confirm(question, yes), attended=True)
         code, documents, every_part = DONE, list[Any](), list[Any]()
         for opening in _opened(operation, request, given):
             parts_done = list[Any]()
             with opening as pipeline:
-                for part in operation.carry_out(pipeline, how, request):
+                for part in operation.carry_out(pipeline, operation_run, request):
                     parts_done.append(part)
                     for line in () if as_json else operation.lines(part):
                         click.echo(line)

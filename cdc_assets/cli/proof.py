@@ -1,8 +1,8 @@
-"""Commands that prove what the lake has: tables compared with their source, and where a row comes from."""
+"""The command that shows where a row comes from."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,9 +15,6 @@ from cdc_assets.cli.options import (
     opened,
     show_json,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 @command(

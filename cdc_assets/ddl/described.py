@@ -125,11 +125,9 @@ class _TableTexts:
             entry = _LINE.fullmatch(line)
             if entry is None:
                 continue
-            word = entry["name"]
-            if word[:1] in ('"', "`") and word[-1:] == word[:1]:
-                name = word[1:-1].replace(word[0] * 2, word[0])
-            else:
-                name = word
+            name = entry["name"]
+            if name[:1] in ('"', "`") and name[-1:] == name[:1]:
+                name = name[1:-1].replace(name[0] * 2, name[0])
             if entry["type"]:
                 if table is not None:
                     known = self.tables.get(table, TableSchema(()))

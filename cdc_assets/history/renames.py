@@ -40,14 +40,13 @@ def rename(lives: Lives, version: Tso, renames: Sequence[tuple[SchemaFile, ddl.R
             _hold_each(lives, file, sources, "it names no database")
     # Unknown tables are left out: with texts alone, a table begins with the first DDL that has its columns.
     held_names, unsettled = {name.folded for name in lives.holders}, dict(requests)
-    known: ByName[tuple[TableId, SchemaFile]] = ByName()
+    moves: ByName[tuple[TableId, SchemaFile]] = ByName()
     while due := [
         target for target, (source, file) in unsettled.items() if source.folded in held_names or not file.by_text
     ]:
         for target in due:
-            known[target] = unsettled.pop(target)
+            moves[target] = unsettled.pop(target)
             held_names.add(target.folded)
-    moves = known
     final = ByName({to: source for to, source in given.items() if to in moves})
     left = {to: source for to, (source, _) in moves.items() if to not in final}
     held = set(lives.holders) - set(final.values())

@@ -222,10 +222,8 @@ class Rebuilds:
                 **_of_rows(source),
                 "location": location(self.live.settings.root, self.live.changefeed, life),
             }
-            rows, summary = (
-                _documented(_rows(session, rebuilt_table), source),
-                {**rebuilt_table.label.properties(), **mark},
-            )
+            rows = _documented(_rows(session, rebuilt_table), source)
+            summary = {**rebuilt_table.label.properties(), **mark}
             layout = known_layout(session, source)
             write_anew(session, "create", session.name(home), rows, layout, properties, summary)
             set_order(session, session.load(home), layout)

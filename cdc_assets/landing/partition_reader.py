@@ -524,7 +524,7 @@ class PartitionReader:
         kinds = lines.column("kind")
         rows = lines.filter(pc.equal(kinds, Kind.ROW.value))
         marks = np.full(batch.num_rows, -1, np.int64)
-        resolved = lines.filter(pc.equal(lines.column("kind"), Kind.RESOLVED.value))
+        resolved = lines.filter(pc.equal(kinds, Kind.RESOLVED.value))
         marks[resolved.column("message").to_numpy()] = resolved.column("commit_ts").to_numpy()
         row_offsets = batch.column("offset").to_numpy()
         deliveries = self.deliveries.take(partition, row_offsets, self.marks.get(partition, 0), marks, rows)

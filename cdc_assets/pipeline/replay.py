@@ -101,10 +101,8 @@ def plan_replay(pipeline: Pipeline, request: ReplayRequest) -> Plan:
     if not request.keep_out:
         decided = decided.without(ForgottenKeys)
     with closing(Ledger("sqlite://")) as nothing_read:
-        settings, plan_request = (
-            request.settings or pipeline.settings,
-            PlanRequest(request.fuse, request.bases, request.renames),
-        )
+        settings = request.settings or pipeline.settings
+        plan_request = PlanRequest(request.fuse, request.bases, request.renames)
         planner = Planner(settings, pipeline.source, EmptyLake(decided), nothing_read, plan_request)
         return planner.plan(listing if request.hold_expired else replace(listing, gone={}))[1]
 

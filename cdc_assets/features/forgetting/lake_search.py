@@ -236,10 +236,8 @@ class SearchedTable:
             key_names = {name: names[field.field_id] for name, field in self._key.items() if field.field_id in names}
             types = self.wanted.keys.schema
             for group in range(file.num_row_groups):
-                rows, count = (
-                    file.read_row_group(group, list(key_names.values())),
-                    file.metadata.row_group(group).num_rows,
-                )
+                rows = file.read_row_group(group, list(key_names.values()))
+                count = file.metadata.row_group(group).num_rows
                 yield pa.table(
                     {
                         name: rows.column(key_names[name])

@@ -890,10 +890,8 @@ class _SourceSide:
         """Return ranges of the table, or pieces of its files."""
         if self.plan is not None:
             return self.of_ranges(self.plan.open_ranges)
-        source, their = (
-            self.pair.proof.source,
-            {feed_column.name: source_column.name for feed_column, source_column in self.pairs},
-        )
+        source = self.pair.proof.source
+        their = {feed_column.name: source_column.name for feed_column, source_column in self.pairs}
         conditions = [replace(condition, column=their[condition.column]) for condition in self.conditions]
         return [split for file in self.pair.theirs.files for split in source.splits(file, conditions)]
 
