@@ -316,6 +316,7 @@ def status(
     """
     from cdc_assets.operations.landings import landing_status
     from cdc_assets.operations.status import lake_cuts, lake_status, lake_warnings
+    from cdc_assets.report.as_json import status_json
 
     if landing_only + warnings_only + cuts_only > 1:
         raise BadSettings("--landing, --warnings and --cuts exclude each other. Give one of them.")
@@ -330,7 +331,7 @@ def status(
     if as_json and warnings_only:
         show_json({name: [dataclasses.asdict(group) for group in groups] for name, groups in warnings.items()})
     elif as_json:
-        show_json([dataclasses.asdict(row) for row in (landings if landing_only else rows)])
+        show_json([*map(dataclasses.asdict, landings)] if landing_only else [*map(status_json, rows)])
     elif warnings_only:
         show_status(None, (), warnings)
     else:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cdc_assets.model.progress import State
-from cdc_assets.model.schema import TableId
+from cdc_assets.model.progress import TableStanding
 from cdc_assets.model.tso import Tso
 
 
@@ -51,24 +50,18 @@ class JournalEntry:
     run: str
 
 
-@dataclass(frozen=True, slots=True)
-class TableState:
-    """The state of a table after the last run that looked at it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState(TableStanding):
+    """The standing of a table after the last run that looked at it. `life` is the text of its `Life`.
 
-    `version` is the newest schema version applied, `through` the TSO at or below which everything is applied,
-    `checkpoint` the changefeed's at that time. `complete_by` is what made it complete, "" for an incomplete one.
-    `points` are the ends of the newest runs that brought it forward (seconds since 1970), with `through` of then.
-    `by_step` says that one of its steps stopped it, such as rows that do not fit, which no plan foresees.
+    `checkpoint` is the changefeed's at that time, 0 where it is not known, and `run` the run's id. `complete_by` is
+    what made the table complete (the value of a `Whole`), "" for an incomplete one. `points` are the ends of the newest
+    runs that brought it forward (seconds since 1970), with `through` of then. `by_step` says that one of its steps
+    stopped it, such as rows that do not fit, which no plan foresees.
     """
 
     life: str
-    name: TableId
-    version: Tso
-    through: Tso
     checkpoint: Tso
-    state: State
-    reason: str = ""
-    ways: tuple[str, ...] = ()
     run: str = ""
     complete_by: str = ""
     points: tuple[tuple[float, Tso], ...] = ()

@@ -47,6 +47,22 @@ class State(str, enum.Enum):
         return self in (State.DROPPED, State.FROZEN)
 
 
+@dataclass(frozen=True, slots=True)
+class TableStanding:
+    """Standing of a table: how far it is applied, and why it stops there.
+
+    `version` is the newest schema version applied, `through` the TSO at or below which everything is applied. `reason`
+    says why a stopped table stopped, and `ways` how a person lets it go on.
+    """
+
+    name: TableId
+    version: Tso
+    through: Tso
+    state: State
+    reason: str = ""
+    ways: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Progress:
     """Progress of a table: through the DDL of `tso`, or through all rows at or below it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from cdc_assets.lake.catalogs.catalog import lists_locations
@@ -19,8 +19,7 @@ from cdc_assets.model.ledger_entries import TableState
 from cdc_assets.model.progress import Life, State, source_of
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import HoldTable
-from cdc_assets.model.tso import Tso, seconds_between, tso_time
-from cdc_assets.model.window_metrics import Lag, WindowMetrics
+from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.opening import open_state, read_ledger
 from cdc_assets.report.findings import FindingGroup, grouped
@@ -175,7 +174,6 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
             waiting = quarantined_counts(state)
             unfinished = _by_row(unfinished_forgets(state), [table.life for table in tables])
             cuts, forgotten = cuts_of(state), kept_out(state.decisions.read())
-        counts = {life: lake_table.rows for life, lake_table in known.items()}
         labels = {life: lake_table.label.progress.through for life, lake_table in known.items()}
         # A run that was killed leaves the ledger behind the tables.
         tables = tuple(
@@ -184,41 +182,33 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
             else table
             for table in (*tables, *_loading_tables(known, tables))
         )
-        gaps = {
-            life: (lake_table.gap, lake_table.life, lake_table.base)
-            for life, lake_table in known.items()
-            if lake_table.gap is not None
-        }
-        rows += [
-            TableStatus(
-                changefeed,
-                str(table.name),
-                table.version,
-                counts.get(table.life),
-                table.through,
-                tso_time(table.through) if table.through > 0 else "",
-                table.checkpoint,
-                seconds_between(table.through, table.checkpoint) if table.through > 0 and table.checkpoint else None,
-                table.state,
-                _check(table),
-                table.reason,
-                table.ways,
-                waiting.get(table.life, 0),
-                kept.get(changefeed, {}).get(table.life, ()),
-                *_accounted(windows.get(table.life, ())),
-                gap_text(*gaps[table.life]) if table.life in gaps else "",
-                "" if table.life in gaps else table.complete_by,
-                gap_cause(*gaps[table.life]) if table.life in gaps else "",
-                tuple(cut.name for cut in cuts if any(str(cut_table.life) == table.life for cut_table in cut.taken)),
-                None if table.state is not State.APPLIED else forecast(table.points, table.checkpoint, time.time()),
-                unfinished.get(table.life, ""),
-                tuple(dict.fromkeys(decision.text for decision in forgotten if decision.is_of(table.life, table.name))),
-                table.life in gaps and gaps[table.life][0].accepted,
-                table.points[-1][0] if table.points else None,
-                table.life in known and known[table.life].layout.marks_deletes,
+        now = time.time()
+        for table in tables:
+            recorded = {field.name: getattr(table, field.name) for field in fields(table)}
+            accounted = windows.get(table.life, ())
+            status = TableStatus(
+                **recorded,
+                changefeed=changefeed,
+                quarantined=waiting.get(table.life, 0),
+                fidelity=kept.get(changefeed, {}).get(table.life, ()),
+                stages=accounted[-1].lag if accounted else None,
+                miscounted=next((window.mismatch for window in accounted if window.mismatch), ""),
+                cuts=tuple(cut.name for cut in cuts if any(str(taken.life) == table.life for taken in cut.taken)),
+                forecast=forecast(table.points, table.checkpoint, now) if table.state is State.APPLIED else None,
+                unfinished=unfinished.get(table.life, ""),
+                kept_out=tuple(dict.fromkeys(key.text for key in forgotten if key.is_of(table.life, table.name))),
             )
-            for table in tables
-        ]
+            if (lake_table := known.get(table.life)) is not None:
+                status = replace(status, rows=lake_table.rows, marks_deletes=lake_table.layout.marks_deletes)
+                if (gap := lake_table.gap) is not None:
+                    status = replace(
+                        status,
+                        incomplete=gap_text(gap, lake_table.life, lake_table.base),
+                        incomplete_cause=gap_cause(gap, lake_table.life, lake_table.base),
+                        accepted=gap.accepted,
+                        complete_by="",
+                    )
+            rows.append(status)
     return rows
 
 
@@ -230,9 +220,14 @@ def _loading_tables(known: Mapping[str, LakeTable], tables: Sequence[TableState]
         if lake_table.name is not None:
             through = lake_table.label.progress.through
             yield TableState(
-                life, lake_table.name, lake_table.label.ddl, through, checkpoint and max(checkpoint, through),
-                State.LOADING, _LOADING,
-            )  # fmt: skip
+                lake_table.name,
+                lake_table.label.ddl,
+                through,
+                State.LOADING,
+                _LOADING,
+                life=life,
+                checkpoint=checkpoint and max(checkpoint, through),
+            )
 
 
 def stopped_at_rows(lake: LakeSettings, changefeed: str, planned: Plan) -> dict[str, str]:
@@ -282,15 +277,3 @@ def lake_warnings(lake: LakeSettings) -> dict[str, tuple[FindingGroup, ...]]:
         name: grouped((finding for finding in findings if finding.rule != INCOMPLETE), ())
         for name, findings in feed_findings.items()
     }
-
-
-def _check(table: TableState) -> str:
-    if table.state.stopped:
-        return "failed"
-    return "passed" if table.through > 0 and table.state is not State.LOADING else ""
-
-
-def _accounted(windows: Sequence[WindowMetrics]) -> tuple[Lag | None, str]:
-    """The stages of the newest change, and the first window that does not add up."""
-    newest = windows[-1].lag if windows else None
-    return newest, next((window.mismatch for window in windows if window.mismatch), "")

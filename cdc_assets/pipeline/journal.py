@@ -145,9 +145,18 @@ class Journal:
         states = []
         for t in outcome.tables:
             now = TableState(
-                str(t.life), t.name, t.version, t.through, outcome.checkpoint, t.state, t.reason, t.ways, run,
-                t.complete_by, by_step=t.error is not None,
-            )  # fmt: skip
+                t.name,
+                t.version,
+                t.through,
+                t.state,
+                t.reason,
+                t.ways,
+                life=str(t.life),
+                checkpoint=outcome.checkpoint,
+                run=run,
+                complete_by=t.complete_by,
+                by_step=t.error is not None,
+            )
             before = known.get(now.life)
             waits = t.state is State.APPLIED and t.through < outcome.checkpoint and not t.steps
             if waits and before is not None and before.through == t.through and before.state.stopped:
@@ -161,7 +170,13 @@ class Journal:
             if state.name is not None:
                 states.append(
                     TableState(
-                        str(life), state.name, state.ddl, state.progress.tso, outcome.checkpoint, State.FROZEN, run=run
+                        state.name,
+                        state.ddl,
+                        state.progress.tso,
+                        State.FROZEN,
+                        life=str(life),
+                        checkpoint=outcome.checkpoint,
+                        run=run,
                     )
                 )
         self.ledger.record_states(self.changefeed, states, self._begun())

@@ -11,7 +11,7 @@ from cdc_assets.errors import CdcError, MalformedData, TableHeld
 from cdc_assets.history.policies import WAYS, ways_out
 from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
 from cdc_assets.model.gaps import Deficit, TableCondition, gap_cause, gap_text
-from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, Progress, State
+from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, Progress, State, TableStanding
 from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.reports import AlikeKeys, Report, StepResult
 from cdc_assets.model.schema import TableId
@@ -22,17 +22,11 @@ from cdc_assets.model.wording import counted
 from cdc_assets.planning.plan import Plan
 
 
-@dataclass(frozen=True, slots=True)
-class TableOutcome:
-    """The outcome of a run for one table. `through` is the TSO at or below which everything is applied."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOutcome(TableStanding):
+    """The outcome of a run for one table."""
 
     life: Life
-    name: TableId
-    version: Tso
-    through: Tso
-    state: State
-    reason: str = ""
-    ways: tuple[str, ...] = ()
     steps: int = 0
     inserted: int = 0
     updated: int = 0
@@ -281,27 +275,27 @@ def _standing(
     beside = table.life.kind and applied is None and hold is not None  # it is not there, so it lacks nothing
     gap = None if beside or state is State.DROPPED else history.gap_of(applied, version)
     return TableOutcome(
-        table.life,
         table.name,
         version,
         through,
         state,
         reason,
         ways,
-        table.steps,
-        table.inserted,
-        table.updated,
-        table.deleted,
-        table.changes,
-        table.report,
-        table.error,
-        table.excluded,
-        quarantined,
-        tuple(table.accounts),
-        table.stopped_at if hold is None else hold.at,
-        gap,
-        history.base,
-        str(history.complete_by or "") if gap is None else "",
+        life=table.life,
+        steps=table.steps,
+        inserted=table.inserted,
+        updated=table.updated,
+        deleted=table.deleted,
+        changes=table.changes,
+        report=table.report,
+        error=table.error,
+        excluded=table.excluded,
+        quarantined=quarantined,
+        accounts=tuple(table.accounts),
+        stopped_at=table.stopped_at if hold is None else hold.at,
+        gap=gap,
+        base=history.base,
+        complete_by=str(history.complete_by or "") if gap is None else "",
     )
 
 

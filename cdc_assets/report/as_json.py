@@ -12,6 +12,7 @@ from cdc_assets.report.findings import grouped
 if TYPE_CHECKING:
     from cdc_assets.model.quarantine import QuarantinedRow
     from cdc_assets.pipeline.outcome import Outcome
+    from cdc_assets.report.tables import TableStatus
 
 
 def outcome_json(name: str, outcome: Outcome) -> dict[str, Any]:
@@ -46,6 +47,19 @@ def outcome_json(name: str, outcome: Outcome) -> dict[str, Any]:
         "warnings": [dataclasses.asdict(group) for group in grouped(outcome.warnings, set(outcome.new_findings))],
         "seconds": round(outcome.seconds, 3),
     }
+
+
+def status_json(table: TableStatus) -> dict[str, Any]:
+    """Return the status of a table as plain JSON values."""
+    names = (
+        "changefeed", "table", "version", "rows", "through", "through_time", "checkpoint", "behind_checkpoint_seconds",
+        "state", "check", "reason", "ways", "quarantined", "fidelity", "stages", "miscounted", "incomplete",
+        "complete_by", "incomplete_cause", "cuts", "forecast", "unfinished", "kept_out", "accepted", "advanced_at",
+        "marks_deletes",
+    )  # fmt: skip
+    parts = {name: dataclasses.asdict(part) for name in ("stages", "forecast") if (part := getattr(table, name))}
+    fidelity = [dataclasses.asdict(column) for column in table.fidelity]
+    return {**{name: getattr(table, name) for name in names}, **parts, "fidelity": fidelity}
 
 
 def record_json(changefeed: str, row: QuarantinedRow) -> dict[str, Any]:

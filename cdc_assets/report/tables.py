@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from cdc_assets.model.findings import INCOMPLETE, Severity
 from cdc_assets.model.forecast import Forecast, Pace
 from cdc_assets.model.gaps import gap_cause, gap_text
+from cdc_assets.model.ledger_entries import TableState
 from cdc_assets.model.offsets import OffsetRange
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import Column
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.table_history import Held, Kept
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.tso import Tso, seconds_between, tso_time
 from cdc_assets.model.window_metrics import Lag
 from cdc_assets.model.wording import counted
 from cdc_assets.report.findings import FindingGroup
@@ -66,50 +67,61 @@ class Inspection:
         return not self.problems and not any(graves)
 
 
-@dataclass(frozen=True, slots=True)
-class TableStatus:
-    """One table of the lake. `behind_checkpoint_seconds` is the time from `through` to the newest checkpoint seen.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStatus(TableState):
+    """One table of the lake for a person: its standing after the last run, and what the lake and the ledger add.
 
-    It is None where nothing is applied, or no run that saw a checkpoint has ended; `checkpoint` is 0 then.
-
-    `rows` is None for a table that does not exist. `check` is passed, failed, or "" before anything was applied.
+    `rows` is None for a table that does not exist; with `marks_deletes` deleted rows are among them, marked.
     `quarantined` counts records that wait in quarantine; `fidelity` is empty before a run has looked at the table.
     `stages` is the lag of the newest applied change by stage, None before one was applied or where rows carry no
-    commit-ts; `miscounted` says which window's rows did not add up, `incomplete` which rows from before the feed are
-    missing, and `complete_by` what made it complete: create, truncate, dump, snapshot, scan or statement (a person's).
-    `incomplete_cause` says what `incomplete` does in words that name no table. `cuts` are the names of those that have
-    it. `forecast` says when it will have caught up, `unfinished` of which rows it is not known that they are forgotten.
-    `kept_out` says, by decision, how many forgotten keys stay out. `accepted` says that a person let an incomplete
-    table go on as it is. `advanced_at` is the end of the newest run that brought it forward, in seconds since 1970.
-    With `marks_deletes` deleted rows are among `rows`, marked.
+    commit-ts; `miscounted` says which window's rows did not add up. `incomplete` says which rows from before the feed
+    are missing, `incomplete_cause` the same in words that name no table, and `accepted` that a person let the table go
+    on without them. `cuts` are the names of those that have the table. `forecast` says when it will have caught up,
+    `unfinished` of which rows it is not known that they are forgotten, and `kept_out`, by decision, how many forgotten
+    keys stay out.
     """
 
     changefeed: str
-    table: str
-    version: Tso
-    rows: int | None
-    through: Tso
-    through_time: str
-    checkpoint: Tso
-    behind_checkpoint_seconds: float | None
-    state: State
-    check: str
-    reason: str = ""
-    ways: tuple[str, ...] = ()
+    rows: int | None = None
     quarantined: int = 0
     fidelity: tuple[ColumnFidelity, ...] = ()
     stages: Lag | None = None
     miscounted: str = ""
     incomplete: str = ""
-    complete_by: str = ""
     incomplete_cause: str = ""
     cuts: tuple[str, ...] = ()
     forecast: Forecast | None = None
     unfinished: str = ""
     kept_out: tuple[str, ...] = ()
     accepted: bool = False
-    advanced_at: float | None = None
     marks_deletes: bool = False
+
+    @property
+    def table(self) -> str:
+        """The table's name as text."""
+        return str(self.name)
+
+    @property
+    def through_time(self) -> str:
+        """The time of `through` as text, "" before anything was applied."""
+        return tso_time(self.through) if self.through > 0 else ""
+
+    @property
+    def behind_checkpoint_seconds(self) -> float | None:
+        """Time from `through` to the newest checkpoint seen; None where one of the two is not known."""
+        return seconds_between(self.through, self.checkpoint) if self.through > 0 and self.checkpoint else None
+
+    @property
+    def check(self) -> str:
+        """State of the table in one word: passed, failed, or "" before anything was applied."""
+        if self.state.stopped:
+            return "failed"
+        return "passed" if self.through > 0 and self.state is not State.LOADING else ""
+
+    @property
+    def advanced_at(self) -> float | None:
+        """End of the newest run that brought it forward, in seconds since 1970."""
+        return self.points[-1][0] if self.points else None
 
     @property
     def left_out(self) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ def know(feed: Feed, warehouse: Path) -> LakeSettings:
     ledger.record_states(
         settings.name,
         [
-            TableState(str(life), life.born_as, life.version, checkpoint, checkpoint, State.APPLIED)
+            TableState(life.born_as, life.version, checkpoint, State.APPLIED, life=str(life), checkpoint=checkpoint)
             for life in history.lives
         ],
         {},

@@ -298,7 +298,9 @@ def test_advice_names_options_of_the_command(
 
 def test_status_says_that_all_tables_are_dropped(tmp_path: Path, here: Commands) -> None:
     with closing(Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")) as ledger:
-        ledger.record_states("shop", [TableState("shop.t@1", TableId("shop", "t"), 1, 2, 2, State.DROPPED)], {})
+        ledger.record_states(
+            "shop", [TableState(TableId("shop", "t"), 1, 2, State.DROPPED, life="shop.t@1", checkpoint=2)], {}
+        )
     process = here("status", "--warehouse", str(tmp_path))
     assert (process.returncode, "All tables of the lake are dropped; --all shows them." in process.stdout) == (0, True)
     assert "shop.t" in here("status", "--warehouse", str(tmp_path), "--all").stdout

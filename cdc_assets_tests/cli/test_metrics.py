@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from cdc_assets.errors import BadSettings, LakeUnavailable
 from cdc_assets.model.forecast import Forecast, Pace
 from cdc_assets.model.progress import State
+from cdc_assets.model.schema import TableId
 from cdc_assets.model.window_metrics import lag_between
 from cdc_assets.operations.metrics import replace_file
 from cdc_assets.report.landings import LandingText
@@ -31,14 +33,12 @@ SAMPLE = re.compile(r'cdc_assets_([a-z_]+)\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*"
 
 UNITS = ("seconds", "rows", "records", "messages", "bytes", "stopped", "incomplete", "behind")
 SECOND = 1000 << 18
+ORDERS = TableId("shop", "orders")
 
 
-def table(name: str = "shop.orders", state: State = State.APPLIED, **more: object) -> TableStatus:
-    given: dict[str, object] = {
-        "rows": 3, "through": 90 * SECOND, "through_time": "", "checkpoint": 100 * SECOND,
-        "behind_checkpoint_seconds": 10.0, "state": state, "check": "passed", **more,
-    }  # fmt: skip
-    return TableStatus("shop", name, 5, **given)  # type: ignore[arg-type]
+def table(name: TableId = ORDERS, state: State = State.APPLIED, **more: object) -> TableStatus:
+    facts: dict[str, Any] = {"through": 90 * SECOND, "checkpoint": 100 * SECOND, "rows": 3, **more}
+    return TableStatus(name=name, version=5, state=state, life=f"{name}@5", changefeed="shop", **facts)
 
 
 def samples(*tables: TableStatus, landings: tuple[LandingText, ...] = ()) -> dict[tuple[str, str], float]:
@@ -84,11 +84,11 @@ def test_a_landing_has_what_is_not_landed_by_partition() -> None:
     assert metric_samples["landing_unreadable_messages", 'changefeed="shop"'] == 1
 
 
-@given(st.text(min_size=1).map(lambda text: f"shop.{text}"))
-def test_any_name_of_a_table_is_a_label(name: str) -> None:
+@given(st.text(min_size=1).map(lambda text: TableId("shop", text)))
+def test_any_name_of_a_table_is_a_label(name: TableId) -> None:
     (labels,) = {labels for (_, labels) in samples(table(name)) if "stage" not in labels and "state" not in labels}
     text = labels.split('table="', 1)[1].removesuffix('"')
-    assert re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], text) == name
+    assert re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], text) == str(name)
 
 
 def test_every_metric_is_described_once_and_ends_with_its_unit() -> None:

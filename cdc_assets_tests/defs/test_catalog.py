@@ -227,7 +227,7 @@ def test_the_rows_of_every_window_add_up(location: Seen) -> None:
 
 def test_a_table_whose_rows_from_before_the_changefeed_are_missing_fails_its_check() -> None:
     life = Life(TableId("s", "old"), 5)
-    table = TableOutcome(life, life.born_as, 5, 9, State.APPLIED, gap=Gap(life))
+    table = TableOutcome(life.born_as, 5, 9, State.APPLIED, life=life, gap=Gap(life))
     failed, passed = initial_rows_result(TABLE, table), initial_rows_result(TABLE, replace(table, gap=None))
     assert (failed.passed, passed.passed) == (False, True)
     assert failed.metadata["incomplete_since"].value == "5"

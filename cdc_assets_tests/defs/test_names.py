@@ -49,7 +49,7 @@ def record_states(
     lake: LakeSettings, changefeed: str, tables: Iterable[TableId], state: State = State.APPLIED, at: int = 9
 ) -> None:
     """Write down how tables stand, as a run does."""
-    states = [TableState(str(Life(name, n)), name, n, at, 9, state) for n, name in enumerate(tables)]
+    states = [TableState(name, n, at, state, life=str(Life(name, n)), checkpoint=9) for n, name in enumerate(tables)]
     with open_ledger(lake) as ledger:
         ledger.record_states(changefeed, states, {})
 

@@ -295,7 +295,7 @@ class Rounds:
         rounds = self.opened()
         rounds.begin()
         life = Life(TableId("s", "t"), FIRST)
-        table = TableOutcome(life, life.born_as, FIRST, FIRST, State.APPLIED, steps=self.worked, error=self.error)
+        table = TableOutcome(life.born_as, FIRST, FIRST, State.APPLIED, life=life, steps=self.worked, error=self.error)
         outcome: Any = SimpleNamespace(tables=(table,))
         rounds.end(outcome, {life})
         between()

@@ -592,7 +592,8 @@ def test_a_sensor_says_that_tables_have_no_asset_yet(tmp_path: Path, instance: d
     assert "asset" not in why(watched.tick())
     lake = LakeSettings.from_warehouse(tmp_path / "place" / "lake")
     new = [
-        TableState(f"s.{name}@{FIRST}", TableId("s", name), FIRST, FIRST, FIRST, State.APPLIED) for name in ("a", "b")
+        TableState(TableId("s", name), FIRST, FIRST, State.APPLIED, life=f"s.{name}@{FIRST}", checkpoint=FIRST)
+        for name in ("a", "b")
     ]
     with open_ledger(lake) as ledger:
         ledger.record_states("little", new, {})

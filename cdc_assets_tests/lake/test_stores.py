@@ -264,7 +264,8 @@ def test_status_asks_once_for_each_table(stores: Stores, open_in: Open, tmp_path
         source.apply(200, [("I", 110, 1, "x")])
     with open_ledger(settings) as ledger:
         states = [
-            TableState(str(source.life), source.name, 100, 200, 200, State.APPLIED, "", (), "run") for source in sources
+            TableState(source.name, 100, 200, State.APPLIED, life=str(source.life), checkpoint=200, run="run")
+            for source in sources
         ]
         ledger.record_states(lake.changefeed, states, {})
     before = len(stores.vending.requests())

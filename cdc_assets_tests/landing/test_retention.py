@@ -236,7 +236,8 @@ def test_a_table_that_stands_at_a_ddl_may_still_take_rows_of_that_position(feed:
 )
 def test_status_says_why_bytes_stay(feed: TopicFeed, state: State, more: dict[str, Any], reason: str) -> None:
     landed = landed_in_turns(feed, range(60, 63)).landing.landed()
-    status = TableStatus("c", "shop.t", 0, 0, at(62), "", at(62), 0.0, state, "passed", **more)
+    name, at_end = TableId("shop", "t"), at(62)
+    status = TableStatus(name, 0, at_end, state, life="shop.t@0", changefeed="c", checkpoint=at_end, rows=0, **more)
     size = sum(split.size for split in landed.splits)
     assert bytes_kept(landed, recorded_needs([status], landed), AT_ONCE, NOW) == {reason: size}
 

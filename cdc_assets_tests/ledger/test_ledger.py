@@ -65,7 +65,9 @@ def test_a_file_is_made_by_the_first_write_and_read_from_then_on(tmp_path: Path)
     file = tmp_path / "lake" / "ledger.db"
     reader, writer = Ledger(f"sqlite:///{file}"), Ledger(f"sqlite:///{file}")
     assert (reader.states(), file.parent.exists()) == ({}, False)
-    writer.record_states("default", [TableState(str(LIFE), TableId("db", "t"), 1, 3, 3, State.APPLIED)], {})
+    writer.record_states(
+        "default", [TableState(TableId("db", "t"), 1, 3, State.APPLIED, life=str(LIFE), checkpoint=3)], {}
+    )
     assert [state.through for state in reader.states()["default"]] == [3]
     for opened in (reader, writer):
         opened.close()
@@ -170,7 +172,7 @@ def test_status_of_one_changefeed_looks_at_no_other(tmp_path: Path, monkeypatch:
     with open_ledger(lake) as ledger:
         for name in ("one", "two"):
             ledger.record_states(
-                name, [TableState("db.t@5", TableId("db", "t"), 5, 0, 9, State.APPLIED, "", (), "run")], {}
+                name, [TableState(TableId("db", "t"), 5, 0, State.APPLIED, life="db.t@5", checkpoint=9, run="run")], {}
             )
     assert [row.changefeed for row in lake_status(lake, "one")] == looked == ["one"]
     assert [row.changefeed for row in lake_status(lake)] == ["one", "two"]
@@ -324,7 +326,9 @@ def test_the_files_command_shows_what_was_applied_when(tmp_path: Path) -> None:
     pipeline(SMALL, SMALL.bucket(), MemoryLake(), kept).apply("run-7")
     stats = [FileStats("crash/a/1/CDC000001.csv", 1, "", 1, 2, 3)]
     kept.record_files("default", LIFE, stats, "run-8", 77)
-    kept.record_states("default", [TableState(str(LIFE), TableId("db", "renamed"), 1, 3, 3, State.APPLIED)], {})
+    kept.record_states(
+        "default", [TableState(TableId("db", "renamed"), 1, 3, State.APPLIED, life=str(LIFE), checkpoint=3)], {}
+    )
     kept.record_unread("default", LIFE, "crash/a/1/CDC000002.csv", "run-8")
     kept.close()
     done = CliRunner().invoke(commands, ["files", "--warehouse", str(tmp_path), "--json"], standalone_mode=False)
@@ -382,7 +386,9 @@ def test_states_are_kept_as_the_texts_that_they_always_had(tmp_path: Path) -> No
     """People read them with SQL, and so do other versions."""
     table, path = TableId("db", "t"), tmp_path / "ledger.db"
     kept = Ledger(f"sqlite:///{path}")
-    kept.record_states("one", [TableState(f"db.t@{n}", table, n, 0, 9, state) for n, state in enumerate(State)], {})
+    kept.record_states(
+        "one", [TableState(table, n, 0, state, life=f"db.t@{n}", checkpoint=9) for n, state in enumerate(State)], {}
+    )
     assert [table_state.state for table_state in kept.states()["one"]] == list(State)
     with sqlite3.connect(path) as connection:
         texts = connection.execute("SELECT state FROM tables ORDER BY version").fetchall()

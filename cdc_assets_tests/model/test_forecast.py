@@ -113,7 +113,7 @@ def test_the_latest_is_never_before_the_soonest(rates: list[float], lag: float) 
 def test_the_ledger_keeps_the_newest_ends_of_runs_that_brought_a_table_forward() -> None:
     ledger, name = Ledger("sqlite://"), TableId("shop", "t")
     for through in (5, 5, 6):
-        ledger.record_states("feed", [TableState("shop.t@1", name, 1, through, 99, State.APPLIED)], {})
+        ledger.record_states("feed", [TableState(name, 1, through, State.APPLIED, life="shop.t@1", checkpoint=99)], {})
     (state,) = ledger.states()["feed"]
     assert [through for _, through in state.points] == [5, 6]
     kept: list[list[float]] = []

@@ -76,8 +76,13 @@ def test_stages_add_up_to_the_total(tso: int, written: float, published: float, 
     assert sum(lag.shares) == pytest.approx(1.0 if lag.total_seconds else 0.0, abs=0.001)
 
 
+def status(changefeed: str) -> TableStatus:
+    orders = TableId("shop", "orders")
+    return TableStatus(orders, 5, 9, State.APPLIED, life="shop.orders@5", changefeed=changefeed, checkpoint=9, rows=3)
+
+
 def test_status_shows_every_stage_with_its_share_and_what_does_not_add_up() -> None:
-    row = TableStatus("feed", "shop.orders", 5, 3, 9, "", 9, 0.0, State.APPLIED, "passed")
+    row = status("feed")
     row = dataclasses.replace(row, stages=lag_between(100 * SECOND, 104, 105, 110))
     assert "10.0 s" not in "\n".join(status_lines([row]))
     text = "\n".join(status_lines([row], landed=()))
@@ -90,10 +95,12 @@ def test_status_shows_every_stage_with_its_share_and_what_does_not_add_up() -> N
 
 
 def test_status_names_the_changefeed_of_several_and_what_is_left_out_on_purpose() -> None:
-    row = TableStatus("near", "shop.orders", 5, 3, 9, "", 9, 0.0, State.APPLIED, "passed")
-    other = dataclasses.replace(row, changefeed="far", table="shop.users", kept_out=("2 keys for ever (gdpr)",))
+    row = status("near")
+    other = dataclasses.replace(
+        row, changefeed="far", name=TableId("shop", "users"), kept_out=("2 keys for ever (gdpr)",)
+    )
     accepted = dataclasses.replace(
-        other, table="shop.old", incomplete="incomplete: no rows", accepted=True, kept_out=()
+        other, name=TableId("shop", "old"), incomplete="incomplete: no rows", accepted=True, kept_out=()
     )
     assert "near" not in "\n".join(status_lines([row]))
     lines = list(status_lines([row, other, accepted]))

@@ -173,7 +173,7 @@ def past(monkeypatch: pytest.MonkeyPatch, file: MetadataFile, at: int, **table: 
     state = cast(Any, SimpleNamespace(settings=None, file=lambda _: file))
     standing = sorted(reading._standings(state, lake_table, cuts), key=lambda standing: standing.position)
     through = newest.progress.tso
-    ledger = TableState(str(life), ORDERS, 1, through, 100, State.HELD if hold else State.APPLIED, hold)
+    ledger = TableState(ORDERS, 1, through, State.HELD if hold else State.APPLIED, hold, life=str(life), checkpoint=100)
     return reading._table(state, lake_table, "shop.orders", at, standing, ledger, aside)
 
 

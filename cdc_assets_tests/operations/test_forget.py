@@ -752,7 +752,10 @@ def test_status_tells_what_is_left_of_a_killed_run_of_a_table_that_was_renamed_o
     with closing(Ledger(f"sqlite:///{tmp_path}/ledger.db")) as ledger:
         lives = [str(dataclasses.replace(life, kind=life_kind)) for life_kind in (kind, "scd2")]
         names = [TableId("shop", f"u{number}") for number in range(2)]
-        states = [TableState(life, name, 1, 3, 3, State.APPLIED) for life, name in zip(lives, names, strict=True)]
+        states = [
+            TableState(name, 1, 3, State.APPLIED, life=life, checkpoint=3)
+            for life, name in zip(lives, names, strict=True)
+        ]
         ledger.record_states("little", states, {})
     shown = {row.table: row.unfinished for row in lake_status(settings) if row.unfinished}
     assert list(shown) == ["shop.u0"]
