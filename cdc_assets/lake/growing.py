@@ -17,7 +17,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    RESTError,
+    TableAlreadyExistsError,
+)
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table, Transaction
@@ -25,7 +30,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
-from cdc_assets.errors import TableMoved
+from cdc_assets.errors import CdcError, TableMoved
 from cdc_assets.lake.catalogs.catalog import LazyCatalog, entry, io_of
 from cdc_assets.lake.failures import answering
 from cdc_assets.lake.names import Identifier
@@ -46,6 +51,8 @@ _PROPERTIES = {
     "write.parquet.compression-codec": "zstd",
 }
 _ATTEMPTS = 10
+_MOST_PAST = 16
+"""Snapshots to which files were only added that may be there: a commit writes all snapshots, and tells of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +70,11 @@ class AppendOnlyState:
 
 
 class _Commit(Transaction):
-    """A transaction that copies the table's metadata only once it has changes of its own.
+    """A transaction that copies the table's metadata only once it has changes of its own, and deletes no file.
 
-    PyIceberg copies the metadata, with all snapshots, at each of 16 looks: more work than the rest of a commit.
+    PyIceberg copies the metadata, with all snapshots, at each of 16 looks: more work than the rest of a commit. It
+    deletes the manifests of a commit that a catalog refuses; but a client or proxy that lost the answer asks again, and
+    is refused because the commit took effect. Files that no snapshot has are removed by `remove_unreferenced`.
     """
 
     @property
@@ -73,9 +82,13 @@ class _Commit(Transaction):
         """The metadata with the changes so far."""
         return super().table_metadata if self._updates else self._table.metadata
 
-    def remove(self, snapshots: list[int]) -> None:
-        """Remove snapshots, in the same commit."""
-        self._apply((RemoveSnapshotsUpdate.model_validate({"snapshot-ids": snapshots}),))
+    def _register_snapshot_producer(self, producer: Any) -> None:
+        """Leave a snapshot's manifests where they are, whatever comes of the commit."""
+
+    def remove(self, snapshots: Iterable[int]) -> None:
+        """Remove snapshots: each in a change of its own, since catalogs on Iceberg 1.9 and before take no list."""
+        for snapshot in snapshots:
+            self._apply((RemoveSnapshotsUpdate.model_validate({"snapshot-ids": [snapshot]}),))
 
 
 class GrowingTable:
@@ -102,6 +115,7 @@ class GrowingTable:
         self._lazy = catalog or LazyCatalog(settings)
         self._manifests: dict[str, tuple[tuple[str, str, int], ...]] = {}
         self._looked: tuple[str, AppendOnlyState] | None = None
+        self._most_past = _MOST_PAST
 
     @property
     def io(self) -> dict[str, str]:
@@ -232,8 +246,12 @@ class GrowingTable:
                 name = ".".join(self.identifier)
                 raise TableMoved(f"{name}: a commit may have taken effect ({error}).", unsettled=True) from error
             self._looked = None
+            self._thin_out(table, properties)
             return
-        raise TableMoved(f"{'.'.join(self.identifier)}: others commit all the time. Try again.")
+        raise self._never_free()
+
+    def _never_free(self) -> TableMoved:
+        return TableMoved(f"{'.'.join(self.identifier)}: others commit all the time. Try again.")
 
     def _has(self, table: Table, files: Sequence[WrittenFile]) -> bool:
         known_locations = {location for some in self._grown(table).files.values() for location in some}
@@ -257,8 +275,46 @@ class GrowingTable:
                     change.append_data_file(parquet_file_to_data_file(table.io, table.metadata, file.location))
                 for data_file in leaving:
                     change.delete_data_file(data_file)
-            if properties and (past := _appended_to(table.metadata)):
-                work.remove(past)
+
+    def _thin_out(self, table: Table, properties: Mapping[str, str]) -> None:
+        """Remove snapshots to which files were only added, once there are many, after a commit with `properties`.
+
+        A catalog may refuse it (Nessie does), and others may do the same: the commit that was made does not depend on
+        it. After a refusal twice as many may be there.
+        """
+        if properties and len(self._appended_to(table.metadata)) >= self._most_past:
+            try:
+                self._remove_snapshots(self._appended_to)
+            except (CdcError, CommitFailedException, RESTError):
+                self._most_past *= 2
+
+    def _appended_to(self, metadata: TableMetadata) -> list[int]:
+        """Return the snapshots that only lack files of the next one, which has properties of its own.
+
+        Those before a replacement keep its old files.
+        """
+        parents = set[int | None]()
+        for snapshot in metadata.snapshots:
+            summary = snapshot.summary
+            if summary is not None and summary.operation is Operation.APPEND:
+                has_own = any(key.startswith(self._prefix) for key in summary.additional_properties)
+                parents.add(snapshot.parent_snapshot_id if has_own else None)
+        return [snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.snapshot_id in parents]
+
+    def _remove_snapshots(self, choose: Callable[[TableMetadata], list[int]]) -> None:
+        """Remove the chosen snapshots, but for those with a name; raises CommitFailedException in a race."""
+        table = self.load()
+        named = {ref.snapshot_id for ref in table.metadata.refs.values()}
+        chosen = [snapshot_id for snapshot_id in choose(table.metadata) if snapshot_id not in named]
+        work = _Commit(table)
+        try:
+            with answering(), work:
+                work.remove(chosen)
+        except ValueError as error:  # PyIceberg's word on a snapshot that is not there any more
+            if {snapshot.snapshot_id for snapshot in self.load().metadata.snapshots}.issuperset(chosen):
+                raise
+            raise CommitFailedException(str(error)) from error
+        self._looked = None
 
     # --- upkeep ---
 
@@ -287,17 +343,19 @@ class GrowingTable:
             raise TableMoved(f"{'.'.join(self.identifier)}: another run committed first. Look again.") from error
 
     def expire(self, before_ms: int) -> None:
-        """Expire snapshots older than `before_ms`, but for the newest; raises TableMoved in a race with another run."""
-        table = self.load()
-        current = table.metadata.current_snapshot_id
-        old = [snapshot.snapshot_id for snapshot in table.metadata.snapshots if snapshot.timestamp_ms < before_ms]
-        if old := [snapshot_id for snapshot_id in old if snapshot_id != current]:
-            try:
-                with answering():
-                    table.maintenance.expire_snapshots().by_ids(old).commit()
-            except CommitFailedException as error:
-                raise TableMoved(f"{'.'.join(self.identifier)}: another run committed first. Look again.") from error
-            self._looked = None
+        """Expire snapshots older than `before_ms`, but for the newest and those with a name.
+
+        Raises TableMoved where others commit all the time.
+        """
+
+        def is_old(metadata: TableMetadata) -> list[int]:
+            return [snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.timestamp_ms < before_ms]
+
+        for _ in range(_ATTEMPTS):
+            with suppress(CommitFailedException):
+                self._remove_snapshots(is_old)
+                return
+        raise self._never_free()
 
     def filter(self, part: str, kept: Callable[[pa.Table], pa.Array]) -> int:
         """Write files of a part anew without the rows that are not kept, and remove the old ones; return how many rows.
@@ -381,20 +439,6 @@ class GrowingTable:
             work.update_spec() as spec,
         ):
             spec.add_identity(self._part)
-
-
-def _appended_to(metadata: TableMetadata) -> list[int]:
-    """Return the snapshots that only lack files of the next one, but for the current one.
-
-    Each commit writes and reads all snapshots that there are. Those before a replacement keep its old files.
-    """
-    parents = {
-        snapshot.parent_snapshot_id
-        for snapshot in metadata.snapshots
-        if snapshot.summary is not None and snapshot.summary.operation is Operation.APPEND
-    }
-    past = (snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.snapshot_id in parents)
-    return [snapshot_id for snapshot_id in past if snapshot_id != metadata.current_snapshot_id]
 
 
 def _leaving(table: Table, gone: frozenset[str]) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from pyiceberg.exceptions import BadRequestError, CommitFailedException, CommitStateUnknownException
 
 from cdc_assets.errors import BadSettings, InputError, TableMoved
 from cdc_assets.lake.row_groups import WrittenFile
@@ -145,24 +145,90 @@ def test_a_compaction_that_comes_between_does_no_harm(feed: TopicFeed) -> None:
     rival.close()
 
 
-def test_landings_leave_few_snapshots_and_those_whose_files_were_replaced(feed: TopicFeed) -> None:
+def land(feed: TopicFeed, *times: int) -> None:
+    for at in times:
+        broker(feed).send(0, *([ddl(100)] if not at else []), row(120 + at, at, 7), mark(150 + at))
+        feed.landing.advance()
+
+
+def snapshots(feed: TopicFeed) -> int:
+    return len(store(feed).table.load().metadata.snapshots)
+
+
+def test_landings_leave_few_snapshots_and_those_whose_files_were_replaced(
+    feed: TopicFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a landing costs grows with the snapshots that there are, and one comes every few seconds."""
-
-    def land(*times: int) -> None:
-        for at in times:
-            broker(feed).send(0, *([ddl(100)] if not at else []), row(120 + at, at, 7), mark(150 + at))
-            feed.landing.advance()
-
     table = store(feed).table
-    land(0, 1, 2, 3, 4, 5)
-    assert len(table.load().metadata.snapshots) == 2
+    monkeypatch.setattr(table, "_most_past", 1)
+    land(feed, 0, 1, 2, 3, 4, 5)
+    assert snapshots(feed) == 1
     files = store(feed).stored().rows
     limits = LandingLimits(Retention(1e6), small_files=2, removed_days=1e6)
     maintain_landing(feed.landing, lambda _: TableNeed(None), 1 << 42, limits)
-    land(6, 7, 8)
-    assert len(table.load().metadata.snapshots) == 4  # rows and events are put together in a commit each
+    land(feed, 6, 7, 8)
+    assert snapshots(feed) == 3  # rows and events are put together in a commit each
     assert {Path(file).name for file in files} <= {Path(file).name for file in referenced_files(table.load(), table.io)}
     assert len(rows(store(feed))) == 9
+
+
+def test_a_catalog_that_keeps_all_snapshots_takes_landings_all_the_same(
+    feed: TopicFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store(feed).table, "_most_past", 2)
+    land(feed, 0)
+    refusals, catalog = list[int](), store(feed).table._catalog
+    commit = catalog.commit_table
+
+    def keeping(table: Any, requirements: Any, updates: Any) -> Any:
+        if any(update.action == "remove-snapshots" for update in updates):
+            refusals.append(len(table.metadata.snapshots))
+            raise BadRequestError("this catalog does not allow external snapshot management")
+        return commit(table, requirements, updates)
+
+    monkeypatch.setattr(catalog, "commit_table", keeping)
+    land(feed, *range(1, 10))
+    assert (snapshots(feed), refusals) == (10, [3, 5, 9])
+    assert len(rows(store(feed))) == 10
+
+
+def test_of_two_that_remove_the_same_snapshots_both_go_on(feed: TopicFeed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyIceberg refuses to remove one that is not there; a name that a person gave keeps its snapshot."""
+    land(feed, 0, 1, 2, 3)
+    table, rival = store(feed).table, another(feed).table
+    (first, *_) = table.load().metadata.snapshots
+    table.load().manage_snapshots().create_tag(first.snapshot_id, "audit").commit()
+    commit = table._catalog.commit_table
+
+    def overtaken(*given: Any) -> Any:
+        monkeypatch.setattr(table._catalog, "commit_table", commit)
+        rival.expire(1 << 62)
+        return commit(*given)
+
+    monkeypatch.setattr(table._catalog, "commit_table", overtaken)
+    table.expire(1 << 62)
+    assert snapshots(feed) == 2
+    land(feed, 4)
+    assert len(rows(store(feed))) == 5
+    rival.close()
+
+
+def test_a_commit_that_took_effect_and_was_refused_when_it_was_asked_again_can_be_read(
+    feed: TopicFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyIceberg deletes the manifests of a commit that was refused."""
+    land(feed, 0)
+    catalog = store(feed).table._catalog
+    commit = catalog.commit_table
+
+    def answered_twice(*given: Any) -> Any:
+        monkeypatch.setattr(catalog, "commit_table", commit)
+        commit(*given)
+        return commit(*given)
+
+    monkeypatch.setattr(catalog, "commit_table", answered_twice)
+    land(feed, 1, 2)
+    assert rows(store(feed)) == [(0, 1), (0, 3), (0, 5)]
 
 
 @pytest.mark.parametrize("error", [CommitFailedException, CommitStateUnknownException])
