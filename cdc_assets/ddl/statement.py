@@ -51,7 +51,9 @@ class CreateTableStatement:
 
 @dataclass(frozen=True, slots=True)
 class DropTableStatement:
-    """The table of the file."""
+    """The table of the file; `if_there` says that the text drops it only where there is one, or a temporary one."""
+
+    if_there: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +204,10 @@ def _read(at: Cursor, file: SchemaFile) -> Statement | None:
         return _database(at, file)
     if at.accept("DROP", "DATABASE|SCHEMA"):
         return DropDatabase()
-    if at.accept("DROP", "TEMPORARY", "TABLE") or at.accept("DROP", "TABLE|TABLES"):
-        return DropTableStatement()
+    if at.accept("DROP", "TEMPORARY", "TABLE"):
+        return DropTableStatement(if_there=True)
+    if at.accept("DROP", "TABLE|TABLES"):
+        return DropTableStatement(at.sees("IF", "EXISTS"))
     if at.sees("CREATE|DROP", "SEQUENCE") or at.sees("ALTER", "SEQUENCE"):
         return Unknown(f"{file.query}: sequences have no rows")
     if at.accept("DROP", "VIEW") or _is_view(at):

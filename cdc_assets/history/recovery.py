@@ -78,10 +78,6 @@ class Gone(Generic[T]):
         self._losses[name].append(_Loss(last.version, None, f"the drop of {last.version} was already recovered"))
 
 
-_OF_A_TABLE = (ddl.Alter, ddl.Truncate, ddl.Exchange)
-"""DDL of a table that has its name before. A DROP TABLE IF EXISTS comes from some writers though there is none."""
-
-
 class LaterSigns:
     """DDL and rows by name and position.
 
@@ -93,11 +89,34 @@ class LaterSigns:
         self._rows = ByName[Tso](newest_rows)
         for file in files:
             statement = ddl.statement(file)
-            self._events.setdefault(file.table, []).append((file.version, isinstance(statement, _OF_A_TABLE)))
-            if isinstance(statement, ddl.Rename) and statement.old.schema and statement.old.table:
-                self._events.setdefault(statement.old, []).append((file.version, True))
+            is_own, other = _is_of_a_table(statement, file), _other_table(statement, file)
+            self._events.setdefault(file.table, []).append((file.version, is_own))
+            if other is not None:
+                self._events.setdefault(other, []).append((file.version, True))
 
     def keeps(self, name: TableId, version: Tso) -> bool:
         """Return whether a table has its name after a version, so that no DDL of that version took it away."""
         after = [(at, is_own) for at, is_own in self._events.get(name, ()) if at > version]
         return min(after)[1] if after else self._rows.get(name, 0) > version
+
+
+def _is_of_a_table(statement: ddl.Statement, file: SchemaFile) -> bool:
+    """Return whether a table had the name of a DDL's file before it.
+
+    MySQL and MariaDB log a DROP TABLE IF EXISTS though there is none; TiDB has no job then.
+    """
+    if isinstance(statement, ddl.DropTableStatement):
+        return not (file.by_server and statement.if_there)
+    return isinstance(statement, ddl.Alter | ddl.Truncate | ddl.Exchange)
+
+
+def _other_table(statement: ddl.Statement, file: SchemaFile) -> TableId | None:
+    """Return the other name that a table had before a DDL, None where there is none or its database is not known."""
+    match statement:
+        case ddl.Rename(old, from_session=False):
+            other = TableId(old.schema or file.table.schema, old.table)
+        case ddl.Exchange(other=other) | ddl.CreateTableStatement(like=TableId() as other):
+            pass
+        case _:
+            return None
+    return other if other.schema and other.table else None

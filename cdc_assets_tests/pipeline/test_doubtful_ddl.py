@@ -75,6 +75,38 @@ def test_a_rename_is_of_the_only_table_of_the_name_that_did_not_go_on_under_it(
     assert site.rows("c.orders") == ["later", "of c.orders", "still here"]
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "action"),
+    [
+        ("c.orders", "DROP TABLE `orders`", 4),
+        ("c.orders", "DROP TABLE IF EXISTS `orders`", 4),  # TiDB has a job only where there is one
+        ("c.former", "RENAME TABLE `orders` TO `former`", 14),
+        ("c.former", "ALTER TABLE `orders` RENAME `former`", 14),
+        ("c.copy", "CREATE TABLE `copy` LIKE `orders`", 3),
+    ],
+)
+def test_a_table_that_is_dropped_renamed_or_copied_later_was_not_the_one_that_moved(
+    tmp_path: Path, name: str, text: str, action: int
+) -> None:
+    site = moved(tmp_path)
+    site.feed.ddl("b.orders", RENAMED + 3, "ALTER TABLE `orders` COMMENT 'x'", 17)
+    site.feed.ddl(name, RENAMED + 4, text, action)
+    site.apply()
+    assert site.reasons == {}
+    assert site.rows("z.orders") == ["after", "of a.orders"]
+    if action == 14:
+        assert site.rows(name) == ["of c.orders"]
+
+
+@pytest.mark.parametrize("text", ["RENAME TABLE `orders` TO `c`.`former`", "ALTER TABLE `orders` RENAME `c`.`former`"])
+def test_a_second_rename_that_names_no_database_shows_nothing_of_the_first(tmp_path: Path, text: str) -> None:
+    site = moved(tmp_path)
+    site.feed.ddl("b.orders", RENAMED + 3, "ALTER TABLE `orders` COMMENT 'x'", 17)
+    site.feed.ddl("c.former", RENAMED + 4, text, 14)
+    site.apply()
+    assert {"a.orders", "c.orders", "z.orders"} <= site.reasons.keys()
+
+
 def test_a_table_that_is_made_anew_under_the_name_does_not_show_that_the_former_one_kept_it(tmp_path: Path) -> None:
     site = moved(tmp_path)
     site.feed.create("c.orders", RENAMED + 2)
