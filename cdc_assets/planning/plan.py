@@ -250,29 +250,22 @@ def _chains(
     facts: FeedFacts,
 ) -> Iterator[_Chain]:
     """Yield the chain of each life: its history, its state, and the rules of its steps."""
-    files, strays, recipes = _by_name(listing, feed), Strays(feed), rules.recipes
-    lives_by_since = _with_rows(kinds)
+    shared = _Feed(
+        feed, Strays(feed), _by_name(listing, feed), facts, rules.recipes, kinds, _with_rows(kinds), listing.checkpoint
+    )
     due = sorted((point for point in rules.waypoints if point.at <= listing.checkpoint), key=lambda point: point.at)
     for life, table in kinds.history.lives.items():
-        state, begun = applied.get(life), kinds.begun.get(life)
+        state = applied.get(life)
         waypoints = [point for point in due if max(life.version, table.begins or 0) <= point.at]
-        is_new = life not in applied and table.brought is None and begun is None
+        is_new = state is None and table.brought is None and life not in kinds.begun
         yield _Chain(
             table,
             None if imports.made_otherwise(table, state) else state,
-            min(listing.checkpoint, kinds.ends.get(life, FOREVER) - 1),
-            feed,
-            strays,
-            files,
-            facts,
+            shared,
             stops.get(life),
-            recipes,
             rules.fuse and facts.positions and is_new and not waypoints,
             waypoints,
-            kinds.rules.get(life),
-            kinds.renames.get(life),
-            begun if life not in applied else None,
-            lives_by_since[kinds.late.get(life)],
+            kinds.begun.get(life) if state is None else None,
         )
 
 
@@ -331,26 +324,50 @@ def _by_name(listing: Listing, history: History) -> dict[TableId, list[DataFile]
     return files
 
 
+@dataclass(frozen=True, slots=True)
+class _Feed:
+    """The parts of a feed that the chains of all lives share.
+
+    `files` are by the folded table name that their rows carry. `row_sources` are the tables of the lake that know which
+    rows another one has, each with the version from which on it no longer does, by where that other one begins late.
+    """
+
+    history: History
+    strays: Strays
+    files: Mapping[TableId, Sequence[DataFile]]
+    facts: FeedFacts
+    recipes: Recipes | None
+    kinds: KindsOfTables
+    row_sources: Mapping[Tso | None, Mapping[Life, Tso]]
+    checkpoint: Tso
+
+
 @dataclass(slots=True)
 class _Chain:
     """The steps that one life still needs."""
 
     table: TableHistory
     applied: AppliedState | None
-    checkpoint: Tso
-    history: History
-    strays: Strays
-    files: Mapping[TableId, Sequence[DataFile]]
-    facts: FeedFacts
-    stop: HoldTable | None = None
-    recipes: Recipes | None = None
-    fuse: bool = False
-    waypoints: Sequence[Waypoint] = ()
-    rule: HistoryRule | None = None
-    renamed: tuple[Tso, TableId] | None = None
-    begun: AppliedState | None = None
-    tables: Mapping[Life, Tso] = field(default_factory=dict)
-    """The tables that the lake is to have and that know which rows this one has."""
+    feed: _Feed
+    stop: HoldTable | None
+    fuse: bool
+    waypoints: Sequence[Waypoint]
+    begun: AppliedState | None
+
+    @property
+    def checkpoint(self) -> Tso:
+        """The position through which rows are applied: the checkpoint, or the last at which a rule has the table."""
+        return min(self.feed.checkpoint, self.feed.kinds.ends.get(self.table.life, FOREVER) - 1)
+
+    @property
+    def rule(self) -> HistoryRule | None:
+        """The rule that asks for a history table; None for a mirror."""
+        return self.feed.kinds.rules.get(self.table.life)
+
+    @property
+    def renamed(self) -> tuple[Tso, TableId] | None:
+        """The name that a history table gets because a source table has its own, and from when on."""
+        return self.feed.kinds.renames.get(self.table.life)
 
     def steps(self) -> list[Step]:
         """Return what the life needs, with what features add where it stands at their positions."""
@@ -538,18 +555,19 @@ class _Chain:
     def _change(self, event: Event, changes: tuple[SchemaChange, ...], *, early: bool = False) -> ChangeTable:
         life = self.table.life
         made = made_for(event.after)
-        if self.recipes is not None:
-            made = self.recipes.of_ddl(life.source, changes, event.after, event.at).joined(made)
+        if self.feed.recipes is not None:
+            made = self.feed.recipes.of_ddl(life.source, changes, event.after, event.at).joined(made)
         return ChangeTable(life, event.at, changes, event.after, event.before, early, made, self._moved(event))
 
     def _moved(self, event: Event, *others: Life) -> dict[Life, dict[str, str]]:
         """Return the tables of the lake whose rows an event may move, with the masks of their columns before it."""
         if self.rule is None and not others:
             return {}
-        lives = [life for life in (self.table.life.source, *others) if event.at < self.tables.get(life, -1)]
-        if self.recipes is None:
+        ends = self.feed.row_sources[self.feed.kinds.late.get(self.table.life)]
+        lives = [life for life in (self.table.life.source, *others) if event.at < ends.get(life, -1)]
+        if self.feed.recipes is None:
             return {life: {} for life in lives}
-        return {life: self.recipes.before(self.history.lives[life.source], event.at) for life in lives}
+        return {life: self.feed.recipes.before(self.feed.history.lives[life.source], event.at) for life in lives}
 
     def _after(self, event: Event, position: Progress) -> Progress:
         """Return the table's progress after an event; a dump includes its rows."""
@@ -561,8 +579,8 @@ class _Chain:
         """Yield the windows through `hi`: one, or several where settings change or waypoints lie in between."""
         lo = position.tso - 1 if position.phase is Phase.DDL else position.tso
         ends = {point.at for point in self.waypoints}
-        if self.recipes is not None and self.facts.positions:
-            ends |= self.recipes.changes_of(self.table.life.source)
+        if self.feed.recipes is not None and self.feed.facts.positions:
+            ends |= self.feed.recipes.changes_of(self.table.life.source)
         for end in (*sorted(end for end in ends if lo < end < hi), hi):
             window = self._window(lo, end, current, ahead)
             if window is not None:
@@ -585,11 +603,12 @@ class _Chain:
                 carried, own = self._own(name, where)
                 then = next((e.after for e in reversed(current) if own.decodes_like(e.after)), current[-1].after)
                 decoding[where] = (carried, _as_written(own, then))
-                if len(tables := self.history.decoding[where]) > 1:
+                if len(tables := self.feed.history.decoding[where]) > 1:
                     siblings[where] = tuple(other for other in tables if other[0].folded != name)
         if not taken and not beside:
             return None
         schema, had = current[-1].after, None if self.applied is None else self.applied.recipe
+        recipes = self.feed.recipes
         return ApplyRows(
             self.table.life,
             lo,
@@ -599,15 +618,17 @@ class _Chain:
                 decoding,
                 names,
                 tuple(beside),
-                self._unexplained(decoding) if self.facts.positions else {},
+                self._unexplained(decoding) if self.feed.facts.positions else {},
                 siblings,
-                EMPTY_RECIPE if self.recipes is None else self.recipes.of(self.table.life.source, schema, hi, had),
-                {} if self.recipes is None else self.recipes.former(self.table.life.source, hi),
+                EMPTY_RECIPE
+                if self.feed.recipes is None
+                else self.feed.recipes.of(self.table.life.source, schema, hi, had),
+                {} if recipes is None else recipes.former(self.table.life.source, hi),
                 -1 if self.table.base is None else self.table.base.at,
             ),
             schema,
             max(event.at for event in current),
-            None if self.facts.positions else self._positions(taken),
+            None if self.feed.facts.positions else self._positions(taken),
             _evolutions(current, ahead, lo),
             self.rule and tracking(self.rule, self.table, current[-1].at),
             is_whole=self._is_whole(lo, current, [name for name, _, _ in names]),
@@ -631,18 +652,18 @@ class _Chain:
             and bool(current[-1].after.key)
             and not any(isinstance(change, Rekey) for event in current for change in event.changes)
             and (self.rule is None or keeps_states(table.life.kind))
-            and all(self.facts.has_inserts(name) for name in names)
+            and all(self.feed.facts.has_inserts(name) for name in names)
         )
 
     def _own(self, name: TableId, where: tuple[str, Tso]) -> tuple[TableId, TableSchema]:
         """The name as the rows of a directory carry it, and its columns there."""
-        return next(owner for owner in self.history.decoding[where] if owner[0].folded == name)
+        return next(owner for owner in self.feed.history.decoding[where] if owner[0].folded == name)
 
     def _unexplained(
         self, where: Mapping[tuple[str, Tso], tuple[TableId, TableSchema]]
     ) -> dict[tuple[str, Tso], tuple[Period, ...]]:
         periods_by_place = {
-            (root, version): self.strays.of(self.table.life.source, name, root, version, own)
+            (root, version): self.feed.strays.of(self.table.life.source, name, root, version, own)
             for (root, version), (name, own) in where.items()
         }
         return {place: periods for place, periods in periods_by_place.items() if periods}
@@ -651,8 +672,8 @@ class _Chain:
         self, name: TableId, current: Sequence[Event], lo: Tso, hi: Tso
     ) -> tuple[list[DataFile], list[DataFile]]:
         """The files whose rows are read in the columns of the window, and others in which rows of it might be."""
-        files = self.files.get(name, ())
-        if not self.facts.positions:
+        files = self.feed.files.get(name, ())
+        if not self.feed.facts.positions:
             known = self.applied.positions if self.applied else {}
             return [
                 f for f in files if current[0].at <= f.version <= hi and f.number > known.get(number_sequence(f), 0)
@@ -663,14 +684,14 @@ class _Chain:
             if any(self._own(name, where)[1].decodes_like(event.after) for event in current)
         }
         readable = [file for file in files if (file.root, file.version) in alike]
-        needed = [file.may_hold(self.facts.stats.get(file.path), lo, hi) for file in readable]
+        needed = [file.may_hold(self.feed.facts.stats.get(file.path), lo, hi) for file in readable]
         # A directory of later columns is read by the window that includes it.
         beside = [
             file
             for file in files
             if file.version <= hi
             and (file.root, file.version) not in alike
-            and file.may_hold(self.facts.stats.get(file.path), lo, hi)
+            and file.may_hold(self.feed.facts.stats.get(file.path), lo, hi)
         ]
         return _chosen(readable, needed, with_those_between=not current[-1].after.key), beside
 
