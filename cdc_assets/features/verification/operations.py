@@ -92,6 +92,8 @@ _WRITTEN = (
 )
 _BYTES_A_ROW = 100
 """Assumed bytes per row when choosing who reads a table."""
+_LAKE_THREADS = 2
+"""Number of threads that read the lake where no executors do."""
 _SAMPLED = 200_000
 """Number of sampled values of the first key column from which key ranges are derived."""
 
@@ -313,12 +315,10 @@ class _Proof:
 
     def _named_cut(self) -> Cut | None:
         """Return the cut that is asked for, None if none is."""
-        options, cuts = (
-            self.options,
-            {cut.name: cut for cut in cuts_of(self.pipeline.lake).cuts()} if self.options.cut else {},
-        )
+        options = self.options
         if not options.cut:
             return None
+        cuts = {cut.name: cut for cut in cuts_of(self.pipeline.lake).cuts()}
         if options.cut not in cuts:
             raise BadSettings(f"there is no cut {options.cut}; known are {', '.join(sorted(cuts)) or 'none'}.")
         if options.quiet or options.repair:
@@ -530,20 +530,14 @@ class _TablePair:
         proof, own = self.proof, self.history.schema_at(bare.through) if bare.cut else self.history.schema
         feed = own.in_lake
         self._note_losses(own)
-        never_written = self._never_written(bare.table)
-        generators = proof.source.generators(self.theirs)
-        unread = {**never_written, **{name: value for name, value in generators.items() if isinstance(value, str)}}
-        unread |= self._changed_before_masks(own)
         self.theirs = _with_masks(self.theirs, own)
         otherwise = masked_otherwise(self.history, bare.through, self.scan.recipe)
         if key_columns := sorted(otherwise & {*feed.key, *own.key}):
             return replace(
                 bare, reason=f'its rows have a key that is masked otherwise now ("{key_columns[0]}"). Rebuild it.'
             )
-        exact_types = proof.pipeline.settings.source_options.wire.has_commit_ts
-        of_other_types = _masked_of_other_types(own, self.theirs.schema)
-        source_schema = self.theirs.schema.in_lake
-        columns = _Columns(feed, source_schema, self.scan.columns, unread, exact_types, otherwise, of_other_types)
+        never_written = self._never_written(bare.table)
+        columns = self._columns(own, never_written, otherwise)
         pairs, names = columns.pairs, [lake_column.name for lake_column, _ in columns.pairs]
         if not names:
             return replace(bare, reason="none of its columns can be compared.", left_out=columns.left_out)
@@ -552,28 +546,33 @@ class _TablePair:
             forgotten = self._forgotten(key)
         except UnknownKeys as problem:
             return replace(bare, reason=str(problem))
-        through = bare.at or bare.through
-        later = [
-            replace(digests, until={key: at for key, at in digests.until.items() if at < through})
-            for digests in forgotten
-        ]
-        lake = _LakeSide(self.scan, pairs, partial(proof.say, bare.table, "lake"))
-        lake.forgotten = [(digests, feed) for digests in later if digests.until]
         choice = proof.options.choice.of([lake_column for lake_column, _ in pairs], key, str(bare.table))
         compared = ", ".join(f"{name} {self.scan.columns[name]}" for name in names)
         masks = ", ".join(f"{name} {mask.value}" for name, mask in made_for(own).settings.items())
         bare = replace(bare, basis=f"({compared}) by ({', '.join(key)}){f' with {masks}' if masks else ''}")
-        comparison, borders = self._comparison(own, pairs, key), lake.borders(key)
+        comparison, borders = self._comparison(own, pairs, key), self._borders(key)
         comparison = replace(comparison, chosen=choice.chosen) if choice else comparison
         plan, equal = None, list[EqualRange]()
         if borders is not None and not choice:
             equal = proof.equal.of(self.history.life, bare, self.forgotten)
             key_column, their = next(pair for pair in pairs if pair[0].name == key[0])
             plan = plan_ranges(borders, key_column, self.theirs, their.name, equal, self.scan.rows or 0)
-        source = _SourceSide(self, pairs, RowRate(proof.options.rows_per_second), choice.conditions, plan)
-        source.forgotten = [(digests, feed) for digests in forgotten]
-        executors = self._executors(bare.table)
-        lake.threads = lake.threads if executors is None else executors.cores
+        executors, through = self._executors(bare.table), bare.at or bare.through
+        lake = _LakeSide(
+            self.scan,
+            pairs,
+            partial(proof.say, bare.table, "lake"),
+            _LAKE_THREADS if executors is None else executors.cores,
+            [(digests, feed) for keys in forgotten if (digests := _ended_before(keys, through)).until],
+        )
+        source = _SourceSide(
+            self,
+            pairs,
+            RowRate(proof.options.rows_per_second),
+            choice.conditions,
+            plan,
+            [(digests, feed) for digests in forgotten],
+        )
         earlier: Mapping[Tso, int] = {}
         if plan is not None:
             comparison = replace(comparison, borders=plan.borders, known=plan.known)
@@ -589,6 +588,30 @@ class _TablePair:
             rows, source.losses if not choice else {}, {their.name: lake_column.name for lake_column, their in pairs}
         )
         return _result(bare, columns, replace(rows, losses=losses), earlier, kept_out)
+
+    def _columns(self, own: TableSchema, never_written: Mapping[str, str], masked_before: Collection[str]) -> _Columns:
+        """Return the columns of both sides. `masked_before` are those that the lake's rows have masked otherwise."""
+        proof = self.proof
+        generators = proof.source.generators(self.theirs)
+        unread = {**never_written, **{name: value for name, value in generators.items() if isinstance(value, str)}}
+        return _Columns(
+            own.in_lake,
+            self.theirs.schema.in_lake,
+            self.scan.columns,
+            unread | self._changed_before_masks(own),
+            proof.pipeline.settings.source_options.wire.has_commit_ts,
+            masked_before,
+            _masked_of_other_types(own, self.theirs.schema),
+        )
+
+    def _borders(self, key: Sequence[str]) -> Any:
+        """Return where ranges of the key begin, by a part of its values; None for a small table or one without key."""
+        scan = self.scan
+        if not key or scan.rows is None or scan.rows < _SAMPLED:
+            return None
+        kept = max(1, scan.rows // _SAMPLED)
+        blocks = (rows for piece in scan.pieces() for rows in scan.read_file(piece, key[:1]))
+        return borders_of(rows.column(0).take(pa.array(range(0, rows.num_rows, kept))) for rows in blocks)
 
     def _note_losses(self, own: TableSchema) -> None:
         """Note by column which losses the feed may have made."""
@@ -674,6 +697,11 @@ class _TablePair:
             if column.mask is not None and column.mask.way not in ("null", "constant")
             if column.name in doubtful or column.type in ("JSON", "TIMESTAMP")
         }
+
+
+def _ended_before(keys: ExcludedKeys, position: Tso) -> ExcludedKeys:
+    """Return those of some kept-out keys that are kept out only through an earlier position."""
+    return replace(keys, until={key: at for key, at in keys.until.items() if at < position})
 
 
 def _losses(rows: ComparedRows, changed: Mapping[tuple[str, str], int], names: Mapping[str, str]) -> Mapping[str, int]:
@@ -840,8 +868,8 @@ class _LakeSide:
     scan: LakeRows
     pairs: Sequence[tuple[Column, Column]]
     say: Callable[[int], object]
-    threads: int = 2
-    forgotten: Sequence[tuple[ExcludedKeys, TableSchema]] = ()
+    threads: int
+    forgotten: Sequence[tuple[ExcludedKeys, TableSchema]]
     """Keys that are kept out through an earlier moment: whether a row is from after that nobody can tell."""
 
     def pieces(self) -> Sequence[Any]:
@@ -857,14 +885,6 @@ class _LakeSide:
         """Say how many rows were read."""
         self.say(facts.rows)
 
-    def borders(self, key: Sequence[str]) -> Any:
-        """Return where ranges of the key begin, by a part of its values; None for a small table or one without key."""
-        if not key or self.scan.rows is None or self.scan.rows < _SAMPLED:
-            return None
-        kept = max(1, self.scan.rows // _SAMPLED)
-        blocks = (rows for piece in self.pieces() for rows in self.scan.read_file(piece, key[:1]))
-        return borders_of(rows.column(0).take(pa.array(range(0, rows.num_rows, kept))) for rows in blocks)
-
 
 @dataclass
 class _SourceSide:
@@ -873,9 +893,9 @@ class _SourceSide:
     pair: _TablePair
     pairs: Sequence[tuple[Column, Column]]
     pace: RowRate
-    conditions: Sequence[RowCondition] = ()
-    plan: RangePlan | None = None
-    forgotten: Sequence[tuple[ExcludedKeys, TableSchema]] = ()
+    conditions: Sequence[RowCondition]
+    plan: RangePlan | None
+    forgotten: Sequence[tuple[ExcludedKeys, TableSchema]]
     kept_out: Counter[int] = field(default_factory=Counter)
     """Rows of forgotten keys in each piece, by the piece's number."""
     losses: Counter[tuple[str, str]] = field(default_factory=Counter)
