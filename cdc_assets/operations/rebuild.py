@@ -494,8 +494,7 @@ def _ticket(
 ) -> Ticket:
     """Continue the same rebuild of a dead run, or begin one."""
     rules = pipeline.planner.rules(pipeline.lake.decisions())
-    of_recipes = () if rules.recipes is None else (*rules.recipes.changes, *rules.recipes.kept_out)
-    decided = (*rules.ddl.releases.values(), *of_recipes)
+    decided = (*rules.ddl.releases.values(), *rules.recipes.changes, *rules.recipes.kept_out)
     plan = _fingerprint(pipeline.settings, targets, decided, bases)
     now = time.time()
     for ticket in rebuilder.tickets():

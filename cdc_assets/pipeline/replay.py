@@ -94,7 +94,7 @@ def plan_replay(pipeline: Pipeline, request: ReplayRequest) -> Plan:
     decided, listing = pipeline.lake.decisions(), request.listing
     if request.begins:
         rules = pipeline.planner.rules(decided)
-        recipes = None if rules.recipes is None else replace(rules.recipes, compared=False)
+        recipes = replace(rules.recipes, compared=False)
         facts = FeedFacts(pipeline.settings.source_options.wire.has_positions)
         rules = replace(rules, recipes=recipes, fuse=request.fuse, waypoints=())
         return plan(listing, request.begins, rules, facts, Beginnings(asked_only=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.history.policies import Rules
 from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.progress import AppliedState, Base, Life
@@ -29,7 +30,7 @@ class TableRules:
     """
 
     ddl: Rules = field(default_factory=Rules)
-    recipes: Recipes | None = None
+    recipes: Recipes = field(default_factory=lambda: Recipes(CsvOptions()))
     kinds: Sequence[HistoryRule] = ()
     waypoints: Sequence[Waypoint] = ()
     fuse: bool = False
@@ -40,7 +41,7 @@ class TableRules:
     @property
     def history(self) -> Rules:
         """The rules of histories, with the zone of the recipes."""
-        return self.ddl if self.recipes is None else replace(self.ddl, zone=self.recipes.zone)
+        return replace(self.ddl, zone=self.recipes.zone)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,6 @@ from cdc_assets.history.policies import ways_out
 from cdc_assets.history.strays import Period, Strays
 from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.progress import AppliedState, Gap, Life, MissingRows, Phase, Progress
-from cdc_assets.model.recipe import EMPTY_RECIPE
 from cdc_assets.model.schema import ByName, TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, Evolution, Rekey, SchemaChange
 from cdc_assets.model.splits import DataFile, Listing
@@ -166,7 +165,7 @@ def plan(
     kinds = with_kinds(feed, rules.kinds, applied, beginnings, positions=facts.positions)
     history = kinds.history
     stops = {**_stops(history, facts, applied), **imports.waiting(history, applied, listing.checkpoint, facts.silent)}
-    own = () if recipes is None else recipes.holds(history, applied)
+    own = recipes.holds(history, applied)
     for hold in (*own, *holds(history), *kinds.holds, *rules.layouts.holds(history, applied)):
         if hold.life not in stops or hold.at < stops[hold.life].at:
             stops[hold.life] = hold
@@ -178,9 +177,7 @@ def plan(
     for chain in chains:
         life = chain.table.life
         if life not in behind:
-            steps: Iterable[Step] = chain.steps()
-            if recipes is not None:
-                steps = recipes.carried_out(steps, life, feed.lives, stands=life in applied)
+            steps = recipes.carried_out(chain.steps(), life, feed.lives, stands=life in applied)
             steps = rules.layouts.carried_out(steps, chain.table, applied.get(life))
             steps = with_lake_columns(steps, rules.lake_columns) if rules.lake_columns else steps
             steps = list(steps)
@@ -336,7 +333,7 @@ class _Feed:
     strays: Strays
     files: Mapping[TableId, Sequence[DataFile]]
     facts: FeedFacts
-    recipes: Recipes | None
+    recipes: Recipes
     kinds: KindsOfTables
     row_sources: Mapping[Tso | None, Mapping[Life, Tso]]
     checkpoint: Tso
@@ -554,9 +551,8 @@ class _Chain:
 
     def _change(self, event: Event, changes: tuple[SchemaChange, ...], *, early: bool = False) -> ChangeTable:
         life = self.table.life
-        made = made_for(event.after)
-        if self.feed.recipes is not None:
-            made = self.feed.recipes.of_ddl(life.source, changes, event.after, event.at).joined(made)
+        by_ddl = self.feed.recipes.of_ddl(life.source, changes, event.after, event.at)
+        made = by_ddl.joined(made_for(event.after))
         return ChangeTable(life, event.at, changes, event.after, event.before, early, made, self._moved(event))
 
     def _moved(self, event: Event, *others: Life) -> dict[Life, dict[str, str]]:
@@ -565,8 +561,6 @@ class _Chain:
             return {}
         ends = self.feed.row_sources[self.feed.kinds.late.get(self.table.life)]
         lives = [life for life in (self.table.life.source, *others) if event.at < ends.get(life, -1)]
-        if self.feed.recipes is None:
-            return {life: {} for life in lives}
         return {life: self.feed.recipes.before(self.feed.history.lives[life.source], event.at) for life in lives}
 
     def _after(self, event: Event, position: Progress) -> Progress:
@@ -579,7 +573,7 @@ class _Chain:
         """Yield the windows through `hi`: one, or several where settings change or waypoints lie in between."""
         lo = position.tso - 1 if position.phase is Phase.DDL else position.tso
         ends = {point.at for point in self.waypoints}
-        if self.feed.recipes is not None and self.feed.facts.positions:
+        if self.feed.facts.positions:
             ends |= self.feed.recipes.changes_of(self.table.life.source)
         for end in (*sorted(end for end in ends if lo < end < hi), hi):
             window = self._window(lo, end, current, ahead)
@@ -620,10 +614,8 @@ class _Chain:
                 tuple(beside),
                 self._unexplained(decoding) if self.feed.facts.positions else {},
                 siblings,
-                EMPTY_RECIPE
-                if self.feed.recipes is None
-                else self.feed.recipes.of(self.table.life.source, schema, hi, had),
-                {} if recipes is None else recipes.former(self.table.life.source, hi),
+                recipes.of(self.table.life.source, schema, hi, had),
+                recipes.former(self.table.life.source, hi),
                 -1 if self.table.base is None else self.table.base.at,
             ),
             schema,

@@ -143,9 +143,8 @@ def _plan_replay(pipeline: Pipeline, rows: Sequence[QuarantinedRow], applied: Ap
     begun = replace(begun, begins=applied.begins)
     planned = plan_replay(pipeline, ReplayRequest(past, {}, begins={life: begun}))
     table = _living(planned, life, lo)
-    if rules.recipes is not None:
-        for hold in rules.recipes.holds(planned.history, {life: applied}):
-            raise TableHeld(f"{life}: {hold.reason}", table=str(life), ways=hold.ways)
+    for hold in rules.recipes.holds(planned.history, {life: applied}):
+        raise TableHeld(f"{life}: {hold.reason}", table=str(life), ways=hold.ways)
     steps = _carried(planned, table, applied)
     targets: dict[str, frozenset[int]] = {}
     for row in rows:
