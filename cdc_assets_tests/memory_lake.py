@@ -178,7 +178,7 @@ class MemoryLake:
         match step:
             case CreateTable(life, _, name, schema):
                 there = self.applied().get(life)
-                if there is None or (there.unfilled and there.base != step.base):
+                if there is None or (there.awaits_rows and there.base != step.base):
                     rows = _empty(schema, life.kind, step.lake_columns)
                     made = _Table(schema, rows, step.progress, step.ddl, name, gap=step.gap, base=step.base)
                     made.lives, made.since = step.lives or first_lives(schema, step.at), step.begun
@@ -393,7 +393,7 @@ class MemoryLake:
         self.bring_in(step.life, step.lo, step.hi, {(reject.path, reject.line) for reject in window.rejects})
         if step.positions is not None:
             table.positions = step.positions
-        if step.is_import:
+        if step.is_snapshot:
             table.gap = None
         if step.layout is not None:
             sort = step.layout.sort or table.layout.sort

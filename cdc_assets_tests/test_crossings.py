@@ -52,14 +52,14 @@ FEATURES = {
         14,
     ),
     "dumps": Feature(
-        r"^(?!dumps?$|model_dump)(\w*[Dd]ump\w*|is_import|ChosenImport|Imported\w*|imports_\w+)$",
+        r"^(?!dumps?$|model_dump)(\w*[Dd]ump\w*|ChosenImport|Imported\w*|imports_\w+)$",
         r"dump|imports|initial|joined",
-        32,
+        19,
     ),
     "completeness": Feature(
-        r"incomplete|complete_by$|said_complete|[Cc]ompleteness|^Gap$|^Lack$|^Filling$|unfilled",
+        r"incomplete|complete_by$|said_complete|[Cc]ompleteness|^Gap$|^Lack$|^Filling$",
         r"complet|gaps",
-        29,
+        26,
     ),
     "quarantine": Feature(r"[Qq]uarantin", r"quarantine", 15),
     "value settings": Feature(

@@ -43,7 +43,7 @@ class Deliveries:
     """
 
     def __init__(self, step: ApplyRows) -> None:
-        self._ordered = step.positions is None and not step.is_import
+        self._ordered = step.positions is None and not step.is_snapshot
         self._lo, self._hi = step.lo, step.hi
         self._last: dict[tuple[object, ...], tuple[Tso, int]] = {}
         self._count = 0

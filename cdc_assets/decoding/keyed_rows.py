@@ -21,13 +21,12 @@ from cdc_assets.decoding.split import with_key
 from cdc_assets.decoding.upgrade import carried
 from cdc_assets.decoding.window import Window, decode_window, reduced, rejected
 from cdc_assets.errors import TableHeld
-from cdc_assets.features.dumps.formats import dump_rows
+from cdc_assets.features.dumps.formats import lines_before
 from cdc_assets.features.kinds.decoding import kind_of
 from cdc_assets.formats import SplitReader
 from cdc_assets.formats.decoded import LINE
 from cdc_assets.model.layout import DELETED_AT
 from cdc_assets.model.schema import TableSchema
-from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows, ChangeTable
 from cdc_assets.model.wording import with_column
 
@@ -175,7 +174,7 @@ def find_keys(replay: RecordReplay, reader: SplitReader) -> RecordLookup:
             where = with_column(r.place or f"{r.path} line {r.line}", r.column, r.reason)
             bad[r.path, r.line] = f"{where}: {r.reason}"
         changes = window.changes.filter(_targets(window.changes, step, replay.targets, reader))
-        before = {position: _lines_before(step.files[position], reader) for position in share}
+        before = {position: lines_before(reader, step.files[position]) for position in share}
         places = zip(changes.column(FILE).to_pylist(), changes.column(LINE).to_pylist(), strict=True)
         seen.update((step.files[position].name, line + before[position]) for position, line in places)
         if not kind_of(replay.frame).EQUAL_ROWS:
@@ -220,11 +219,6 @@ def read_replay(replay: RecordReplay, reader: SplitReader, place: int) -> Window
     return replace(window, changes=changes)
 
 
-def _lines_before(file: DataFile, reader: SplitReader) -> int:
-    """Return by how much the line numbers of a split are smaller than those of its file."""
-    return dump_rows(reader).lines_before(file) if file.piece else 0
-
-
 def _targets(
     changes: pa.Table, step: ApplyRows, targets: Mapping[str, Collection[int]], reader: SplitReader
 ) -> pa.Array:
@@ -232,7 +226,7 @@ def _targets(
     mask = pa.repeat(pa.scalar(False), changes.num_rows)
     for position, file in enumerate(step.files):
         if file.name in targets:
-            before = _lines_before(file, reader)
+            before = lines_before(reader, file)
             lines = pa.array(sorted(line - before for line in targets[file.name]), pa.int64())
             is_of_file = pc.equal(changes.column(FILE), pa.scalar(position, pa.int32()))
             mask = pc.or_(mask, pc.and_(is_of_file, pc.is_in(changes.column(LINE), lines)))

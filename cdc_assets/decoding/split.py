@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 from cdc_assets.decoding import DELIVERY, FILE
 from cdc_assets.decoding.own_columns import LAST_CHANGE, OwnColumn
 from cdc_assets.errors import MalformedData, as_cdc_error
-from cdc_assets.features.dumps.formats import dumped_rows
+from cdc_assets.features.dumps.formats import snapshot_rows
 from cdc_assets.formats import SplitReader, Wire, commit_stamps, decode_among, decode_together
 from cdc_assets.formats.changes import position_column, shape_of
 from cdc_assets.formats.decoded import COMMIT_TS, LINE, MOVED, OP, POSITION, UNCHANGED, Content, Decoded
@@ -183,19 +183,19 @@ def _blocks(split: Split, step: ApplyRows, reader: SplitReader, *, quoted: bool)
             for owner, block in blocks:
                 yield _with_block(split, owner, block)
     except MalformedData as error:
-        stamps = _stamps_in_dump(split, step)
+        stamps = _stamps_in_base(split, step)
         yield split.refusing(error) if stamps is None else _older(split, stamps)
 
 
-def _stamps_in_dump(split: Split, step: ApplyRows) -> list[Tso] | None:
+def _stamps_in_base(split: Split, step: ApplyRows) -> list[Tso] | None:
     """Return the commit-ts of a file that is older than the dump as a whole, None for any other.
 
     Its columns need not be known then: the dump came after the DDL that states them.
     """
-    if split.file.piece or split.file.version > step.reading.dumped:
+    if split.file.piece or split.file.version > step.reading.base_at:
         return None
     stamps = commit_stamps(split.wire, split.data)
-    older = [stamp for stamp in stamps if stamp is not None and stamp <= step.reading.dumped]
+    older = [stamp for stamp in stamps if stamp is not None and stamp <= step.reading.base_at]
     return older if len(older) == len(stamps) else None
 
 
@@ -214,7 +214,7 @@ def _decoded(split: Split, step: ApplyRows) -> Iterator[tuple[TableId, Decoded]]
 
 def _brought(split: Split, reader: SplitReader) -> Iterator[tuple[TableId, Decoded]]:
     """Yield the rows of a dump's split, all of one table."""
-    for block in dumped_rows(reader, split.file, split.table, split.schema):
+    for block in snapshot_rows(reader, split.file, split.table, split.schema):
         yield split.table, block
 
 

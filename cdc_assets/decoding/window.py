@@ -42,7 +42,7 @@ from cdc_assets.decoding.upgrade import upgraded
 from cdc_assets.decoding.validate import validated
 from cdc_assets.errors import MalformedData, StepFailed, as_cdc_error
 from cdc_assets.features.columns.decoding import reduced_with_marks, with_places
-from cdc_assets.features.dumps.formats import DumpRows, dump_rows
+from cdc_assets.features.dumps.formats import lines_before, raw_rows
 from cdc_assets.features.kinds.decoding import kind_of
 from cdc_assets.formats import SplitReader, raw_records, record_beginning, record_identity, record_places
 from cdc_assets.formats.changes import position_column
@@ -221,7 +221,7 @@ def reduced(step: ApplyRows, windows: Sequence[Window], *, is_part: bool = False
             else:
                 changes, more = reduce(changes)
         changes = pa.concat_tables([changes, left], promote_options="default") if left.num_rows else changes
-        if step.is_import and not kind_of(step).EQUAL_ROWS:
+        if step.is_snapshot and not kind_of(step).EQUAL_ROWS:
             more = replace(more, doubled=size - changes.num_rows)
     return _together(changes, windows, more, longest + time.monotonic() - started)
 
@@ -255,9 +255,7 @@ def _window(split: Split, stats: FileStats | None, step: ApplyRows, reader: Spli
     if split.foreign:
         return Window(_NO_ROWS, Report(files=(stats,)))
     if split.file.piece and split.rejects:
-        split = _in_whole_file(
-            split, dump_rows(reader), step.sets_aside and (step.seal is not None or not split.confidential)
-        )
+        split = _in_whole_file(split, reader, step.sets_aside and (step.seal is not None or not split.confidential))
     elif split.rejects:
         # Each record that does not fit says in which message of its topic it came; those of files came in none.
         messages = record_places(split.wire, split.data, {reject.line for reject in split.rejects})
@@ -297,19 +295,19 @@ def _window(split: Split, stats: FileStats | None, step: ApplyRows, reader: Spli
         changes = changes.set_column(changes.schema.get_field_index(OP), pa.field(OP, pa.int8()), ops)
     if places or PLACE in step.lake_columns:
         piece = split.file.piece  # to count the records before a later part would read all of them
-        heading = dump_rows(reader).lines_before(split.file) if piece is not None and piece.start == 0 else 0
+        heading = lines_before(reader, split.file) if piece is not None and piece.start == 0 else 0
         changes = with_places(changes, split, heading)
     return Window(changes, report, kept_aside)
 
 
-def _in_whole_file(split: Split, reader: DumpRows, with_raw: bool) -> Split:
+def _in_whole_file(split: Split, reader: SplitReader, with_raw: bool) -> Split:
     """Give records of a dump that a check refused the name of their file, their lines in it, and their bytes."""
     decoded = {id(reject) for reject in split.decoded.rejects}
     checked = [reject.line for reject in split.rejects if id(reject) not in decoded]
     if not checked:
         return split
-    before = reader.lines_before(split.file)
-    records = reader.records(split.file, checked) if with_raw else {}
+    before = lines_before(reader, split.file)
+    records = raw_rows(reader, split.file, checked) if with_raw else {}
     rejects = tuple(
         r if id(r) in decoded else replace(r, path=split.file.name, line=r.line + before, raw=records.get(r.line, b""))
         for r in split.rejects

@@ -37,7 +37,6 @@ __all__ = [
     "Plain",
     "Rows",
     "Undo",
-    "complete_bytes",
     "count_byte",
     "cut_all",
     "cut_each",
@@ -47,6 +46,7 @@ __all__ = [
     "overlaps_itself",
     "plainly",
     "records",
+    "records_end",
     "undone",
 ]
 
@@ -134,7 +134,7 @@ class Dialect:
 # --- where records end ------------------------------------------------------------------------------------------------
 
 
-def complete_bytes(data: bytes, dialect: Dialect, start: int = 0, end: int | None = None) -> int:
+def records_end(data: bytes, dialect: Dialect, start: int = 0, end: int | None = None) -> int:
     """Return where the whole records between two offsets end; what follows there has no terminator before `end`."""
     end = len(data) if end is None else end
     odd = _count(data, dialect.multiline_quote, start, end) & 1 if dialect.multiline_quote else 0

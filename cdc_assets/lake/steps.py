@@ -159,7 +159,7 @@ def _create(bench: Workbench, step: CreateTable, started: float) -> StepResult:
         if made is not None:
             return made
     lake_table = bench.state.last(step.life)
-    if lake_table.applied.unfilled and step.base is not None and lake_table.base != step.base:
+    if lake_table.applied.awaits_rows and step.base is not None and lake_table.base != step.base:
         return _make_anew(bench, step, started)
     return StepResult(seconds=time.monotonic() - started)
 
@@ -196,7 +196,7 @@ def _make_anew(bench: Workbench, step: CreateTable, started: float) -> StepResul
     Raises TableHeld if the other dump has other columns.
     """
     with bench.on(step.life) as work:
-        if work.lake_table.applied.unfilled and work.lake_table.base != step.base:
+        if work.lake_table.applied.awaits_rows and work.lake_table.base != step.base:
             parser = work.session.iceberg.java("org.apache.iceberg.SchemaParser")
             present_columns = columns_of(work.target.table)
             columns = schema.schema_json(step.schema, step.life.kind, [name for name, _ in present_columns])

@@ -345,7 +345,7 @@ def commit_stage(
 
 def _filled(step: ApplyRows) -> Mapping[str, str | None]:
     """Return the properties of a table that go once it has its rows from the dump."""
-    return dict.fromkeys(GAP) if step.is_import else {}
+    return dict.fromkeys(GAP) if step.is_snapshot else {}
 
 
 def _write(target: CommitTarget, step: ApplyRows, batch: Batch, io: Mapping[str, str]) -> int:

@@ -121,7 +121,7 @@ class AppliedState:
         return self.recipe.key is None and self.name is None
 
     @property
-    def unfilled(self) -> bool:
+    def awaits_rows(self) -> bool:
         """Return whether the table was created from its dump, and its rows are still missing."""
         return self.base is not None and self.progress == Progress(self.base.at, Phase.DDL)
 

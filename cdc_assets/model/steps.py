@@ -161,7 +161,7 @@ class RowReading:
     former: Mapping[str, str] = field(default_factory=dict)
     """The settings of its time that are not the present ones: its rows were written with them."""
 
-    dumped: Tso = -1
+    base_at: Tso = -1
     """The TSO of the dump that the table stands on: rows at or below it are in there, whatever the feed has of them."""
     excluded: tuple[ExcludedKeys, ...] = ()
     """The forgotten keys whose rows are left out."""
@@ -219,8 +219,8 @@ class ApplyRows:
         return own == others
 
     @property
-    def is_import(self) -> bool:
-        """Return whether the rows come from a dump: all rows of its table, each once."""
+    def is_snapshot(self) -> bool:
+        """Return whether the rows are a snapshot, as a dump is: all rows of their table, each once, in no order."""
         return any(file.piece is not None for file in self.files)
 
     @property

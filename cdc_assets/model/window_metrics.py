@@ -130,7 +130,7 @@ def measure_window(
     Both in seconds since 1970, `published` 0 if unknown. Rows of a dump have no lag: they were not under way.
     """
     lag = None
-    if report.newest is not None and not step.is_import:
+    if report.newest is not None and not step.is_snapshot:
         commit_ts, path = report.newest
         written = next((file.modified for file in step.files if file.path == path), 0.0)
         lag = lag_between(commit_ts, written, published, applied)

@@ -23,7 +23,7 @@ from cdc_assets.decoding.split import with_key
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import Window
 from cdc_assets.errors import BadSettings
-from cdc_assets.features.dumps.formats import dump_rows
+from cdc_assets.features.dumps.formats import lines_before
 from cdc_assets.features.forgetting.planning import UnknownKeys, by_name, digests_of, forgotten_of
 from cdc_assets.features.verification.operations_repair import REPAIR
 from cdc_assets.features.verification.operations_rows import python_rows, value_text
@@ -505,8 +505,7 @@ def _place(file: DataFile, line: int, reader: SplitReader) -> str:
     if file.messages is not None:
         named = record_places(reader.wire(file.path), reader.read(file.path), [line])
         return named.get(line, file.path)
-    before = dump_rows(reader).lines_before(file) if file.piece is not None else 0
-    return f"{file.name} line {line + before}"
+    return f"{file.name} line {line + lines_before(reader, file)}"
 
 
 # --- beside the changes -----------------------------------------------------------------------------------------------

@@ -479,7 +479,7 @@ def _bases(present: Plan, applied: Mapping[Life, AppliedState], tables: Sequence
     bases = dict[Life, Base | None]()
     for life in sorted(applied, key=weight):
         state = applied[life]
-        bases[life.source] = lives[life].base if state.unfilled and life in lives else state.base
+        bases[life.source] = lives[life].base if state.awaits_rows and life in lives else state.base
     for life, base in present.history.offered.items():
         table = present.history.lives[life]
         named = not tables or any(is_called(text, (life, *(name for name, _, _ in table.names))) for text in tables)

@@ -331,7 +331,7 @@ class Planner:
             return not item[1].is_unread, item[1].progress, not item[0].kind
 
         for life, state in sorted(applied.items(), key=reach):
-            if not state.unfilled:
+            if not state.awaits_rows:
                 standing[life.source] = state
         lives = planned.history.lives
         fresh = [life for life in lives if life not in applied and life.source in standing]
@@ -424,7 +424,7 @@ class Planner:
         """Check the changefeed itself. Data is read only for tables whose first rows are to be applied."""
         begun = {life for life, state in planned.applied.items() if state.progress.phase is Phase.ROWS}
         new = {s.life: s for s in planned.steps if sampled and isinstance(s, ApplyRows) and s.life not in begun}
-        sample = take_sample(self.source, [step.files for step in new.values() if not step.is_import])
+        sample = take_sample(self.source, [step.files for step in new.values() if not step.is_snapshot])
         # Without commit-ts plan() has already refused unless that was accepted.
         feed_findings = conformance(
             listing,

@@ -170,9 +170,9 @@ class Replay:
         reader, stats = self._pipeline.source.reader, self._stats_of(step.life.source)
         shares: Iterable[Sequence[int]] = [range(len(step.files))]
         if step.schema.key:
-            if not step.is_import:
+            if not step.is_snapshot:
                 step = replace(step, lo=max(step.lo, since), hi=min(step.hi, until))
-            shares = list(self.shares(step, -1 if step.is_import else step.lo, step.hi))
+            shares = list(self.shares(step, -1 if step.is_snapshot else step.lo, step.hi))
         if not any(shares):
             return
         kind, reports = kind_of(step), [look_beside(step, stats, reader)]

@@ -426,7 +426,7 @@ class _Chain:
         current, ahead, steps = list[Event](), list[Event](), list[Step]()
         if self.rule is None and (reason := self._named_otherwise(seen)) and not self._is_aside:
             return [HoldTable(self.table.life, self.table.life.version, reason)]
-        if self.table.base is not None and self.applied is not None and self.applied.unfilled:
+        if self.table.base is not None and self.applied is not None and self.applied.awaits_rows:
             steps, position = [*imports.brought_rows(self.table)], Progress(self._since, Phase.ROWS)
             if not steps:
                 return [imports.lost_rows(self.table)]

@@ -45,9 +45,9 @@ def findings(
 
 def _unread(listing: Listing, history: History) -> Iterator[Finding]:
     """Find partitions that lost messages before they could be read, and after the newest dump was taken."""
-    dumped = max((table.base.at for table in history.lives.values() if table.base is not None), default=0)
+    newest_base = max((table.base.at for table in history.lives.values() if table.base is not None), default=0)
     for missed in listing.unread:
-        if missed.through > dumped:
+        if missed.through > newest_base:
             yield warning(
                 "expired-unread",
                 "the first messages of these partitions had expired when they were first read: a table that has no "

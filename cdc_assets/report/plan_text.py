@@ -114,10 +114,10 @@ def _words(step: Step) -> tuple[str, str, str, str]:
         case CreateTable(_, _, name, schema, _, gap=gap, base=base, begun=begun):
             key = f"key ({', '.join(schema.key)})" if schema.key else "no key: a multiset"
             shape = f"{name}: {counted(len(schema.stored), 'column')}, {key}"
-            dumped = f", as it was at {base.at} by {base.uri}" if base is not None and begun is None else ""
+            based = f", as it was at {base.at} by {base.uri}" if base is not None and begun is None else ""
             late = f", with what changes after {begun}" if begun is not None else ""
-            lacks = f", incomplete: without {gap.without(begun)}" if gap is not None and not dumped else ""
-            return "create", shape + late + lacks + dumped, METADATA_ONLY, "drop it"
+            lacks = f", incomplete: without {gap.without(begun)}" if gap is not None and not based else ""
+            return "create", shape + late + lacks + based, METADATA_ONLY, "drop it"
         case ChangeTable(_, _, changes):
             rewrite = any(_rewrites(change) for change in changes)
             deletes = any(isinstance(change, DeleteRows) for change in changes)
@@ -147,7 +147,7 @@ def _words(step: Step) -> tuple[str, str, str, str]:
         case ApplyRows(_, lo, hi, files):
             cost = input_text(files)
             window = f"position <= {hi}" if lo < 0 else f"{lo} < position <= {hi}"
-            window = f"of {hi}, from {files[0].directory}" if step.is_import else window
+            window = f"of {hi}, from {files[0].directory}" if step.is_snapshot else window
             return "rows", window, cost, snapshot
     raise TypeError(step)
 

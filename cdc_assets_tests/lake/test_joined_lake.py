@@ -80,7 +80,7 @@ def test_a_dump_that_was_damaged_is_taken_anew(spark: SparkSession, tmp_path: Pa
     (table,) = apply(first).tables
     assert (table.state, "not imported yet" in table.incomplete) == ("held", True)
     (state,) = lake.applied().values()
-    assert state.unfilled
+    assert state.awaits_rows
     assert state.gap is not None
     other = dump(tmp_path / "other", S + 10, text=TEXT.replace("VARCHAR(40)", "INT"), rows=[("1", "7")])
     (table,) = apply(other).tables

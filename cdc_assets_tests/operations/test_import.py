@@ -75,7 +75,7 @@ def test_a_table_is_incomplete_between_its_creation_and_its_rows_and_these_have_
     lake, ledger = MemoryLake(), Ledger("sqlite://")
     pipeline = Pipeline(joined, joined.open_source(), lake, ledger)
     with_rows = {
-        step.life for step in pipeline.planner.plan()[1].steps if isinstance(step, ApplyRows) and step.is_import
+        step.life for step in pipeline.planner.plan()[1].steps if isinstance(step, ApplyRows) and step.is_snapshot
     }
 
     made = pipeline.apply("made", lambda planned: [step for step in planned.steps if isinstance(step, CreateTable)])

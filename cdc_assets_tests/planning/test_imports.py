@@ -62,7 +62,7 @@ def kinds(steps: tuple[Step, ...]) -> list[type[Step]]:
 
 
 def windows(steps: tuple[Step, ...]) -> list[tuple[int, int, bool]]:
-    return [(step.lo, step.hi, step.is_import) for step in steps if isinstance(step, ApplyRows)]
+    return [(step.lo, step.hi, step.is_snapshot) for step in steps if isinstance(step, ApplyRows)]
 
 
 def on(base_import: Import, tso: int, name: TableId | None, phase: Phase = Phase.ROWS) -> AppliedState:
@@ -158,7 +158,7 @@ def test_rows_of_a_directory_from_before_carry_the_name_as_it_was_spelled_then()
     mixed, lower = TableId("s", "Mixed"), TableId("s", "mixed")
     rename = schema_file(lower, 40, "RENAME TABLE `Mixed` TO `mixed`", 14)
     made = planned(200, brought(lower), create(mixed, 10), rename, data_file(mixed, 10), data_file(lower, 40))
-    steps = [step for step in made.steps if isinstance(step, ApplyRows) and not step.is_import]
+    steps = [step for step in made.steps if isinstance(step, ApplyRows) and not step.is_snapshot]
     assert {name for step in steps for name, _ in step.reading.schemas.values()} == {mixed, lower}
 
 

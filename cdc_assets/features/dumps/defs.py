@@ -163,7 +163,7 @@ def log_imported(
     """
     brought = plan.history.lives[step.life].brought
     begins = isinstance(step, CreateTable) and step.base is not None and not step.has_rows and step.begun is None
-    if brought is None or not (begins or (isinstance(step, ApplyRows) and step.is_import)):
+    if brought is None or not (begins or (isinstance(step, ApplyRows) and step.is_snapshot)):
         return
     metadata: dict[str, Any] = {"rows": dg.MetadataValue.int(rows)}
     if report is not None and not begins:

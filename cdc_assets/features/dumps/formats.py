@@ -64,12 +64,22 @@ class DumpRows(Protocol):
         """Return the split's records with these numbers, where the dump has any bytes of them."""
 
 
-def dumped_rows(reader: SplitReader, file: DataFile, table: TableId, schema: TableSchema) -> Iterator[Decoded]:
+def snapshot_rows(reader: SplitReader, file: DataFile, table: TableId, schema: TableSchema) -> Iterator[Decoded]:
     """Yield the rows of a dump's split as `DumpRows.rows` does, as the schema's masks have them."""
-    yield from conceal_blocks(dump_rows(reader).rows(file, table, schema), file.name, schema)
+    yield from conceal_blocks(_dump_rows(reader).rows(file, table, schema), file.name, schema)
 
 
-def dump_rows(reader: SplitReader) -> DumpRows:
+def lines_before(reader: SplitReader, file: DataFile) -> int:
+    """Return by how much the line numbers of a split are smaller than those of its file: 0 but for parts of a dump."""
+    return _dump_rows(reader).lines_before(file) if file.piece is not None else 0
+
+
+def raw_rows(reader: SplitReader, file: DataFile, lines: Collection[int]) -> dict[int, bytes]:
+    """Return the records of a dump's split with these numbers, where the dump has any bytes of them."""
+    return _dump_rows(reader).records(file, lines)
+
+
+def _dump_rows(reader: SplitReader) -> DumpRows:
     """Return what reads splits of dumps."""
     if not isinstance(reader, DumpRows):
         raise TypeError(f"{type(reader).__name__} reads no dumps")

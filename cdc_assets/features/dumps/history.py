@@ -65,7 +65,7 @@ def choose(imports: Iterable[Import], standing: Mapping[Life, AppliedState], unt
     chosen = []
     for life, state, base in stood:
         base_key = (base.table.folded, base.at)
-        if not state.unfilled:
+        if not state.awaits_rows:
             chosen.append(ChosenImport(known.pop(base_key) if base_key in known else _gone(base), life))
     newest: ByName[Import] = ByName()
     due = sorted((dump for dump in known.values() if dump.base.at <= until), key=lambda dump: dump.base.at)
@@ -73,7 +73,7 @@ def choose(imports: Iterable[Import], standing: Mapping[Life, AppliedState], unt
         newest[dump.base.table] = dump
     waiting = [dump for dump in known.values() if dump.base.at > until and dump.base.table not in newest]
     for life, state, base in stood:
-        if state.unfilled:
+        if state.awaits_rows:
             table = newest.pop(base.table, None) or _gone(base)
             chosen.append(ChosenImport(table, life, "" if table.base.at == base.at else _doubt(table.base, begun)))
     taken = {base.table.folded for _, _, base in stood}

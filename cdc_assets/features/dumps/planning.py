@@ -61,7 +61,7 @@ def waiting(
 
 def made_otherwise(table: TableHistory, state: AppliedState | None) -> bool:
     """Return whether a table was made as another dump has it and never filled: it is to be made anew."""
-    if state is None or not state.unfilled or table.base is None or state.base is None:
+    if state is None or not state.awaits_rows or table.base is None or state.base is None:
         return False
     dumps = ((base.at, base.query, base.timezone) for base in (table.base, state.base))
     return len(set(dumps)) > 1

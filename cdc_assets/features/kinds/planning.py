@@ -347,7 +347,7 @@ def _on_own_base(table: TableHistory, state: AppliedState | None) -> TableHistor
 
 
 def _is_based_otherwise(table: TableHistory, state: AppliedState | None) -> bool:
-    if table.base is None or state is None or state.unfilled:
+    if table.base is None or state is None or state.awaits_rows:
         return False
     return state.base is None or state.base.at != table.base.at
 

@@ -193,7 +193,7 @@ class _FileHeads:
         """Return what stands for the heads of records of a kind, up to the value of `old`."""
         types = {name: self.record["mysqlType"][name] for name in self.members}
         own = {name: self.record[name] for name in ("database", "table", "isDdl")}
-        return _dumps({**own, "type": kind, "mysqlType": types})[:-1] + b',"old":'
+        return _json_bytes({**own, "type": kind, "mysqlType": types})[:-1] + b',"old":'
 
     def held_against(self, body: pa.Buffer, begin: Positions, stop: Positions) -> tuple[Marks, pa.Array, Positions]:
         """Return which records begin so, their types, and where the value of `old` begins."""
@@ -214,7 +214,7 @@ class _FileHeads:
             fit &= bits(pc.and_not(pc.ascii_is_decimal(texts), pc.starts_with(texts, "0")))
         olds = self._olds(body, begin, fit)
         for name in self.members:
-            own = _dumps({name: self.record["mysqlType"][name]})[1:-1].decode()
+            own = _json_bytes({name: self.record["mysqlType"][name]})[1:-1].decode()
             held = pieces(body, np.minimum(begin + types, stop), np.minimum(olds, stop), pa.string())
             fit &= bits(pc.match_substring(held, own))
         return fit & (olds <= stop), piece(at, _KIND_BYTES, pa.string()), olds
@@ -244,8 +244,8 @@ def _find_heads(frame: RecordFrame, schema: TableSchema) -> _FileHeads | None:
             return None
     except ValueError:
         return None
-    lead = _dumps({name: record[name] for name in _NAMES[:5]})[:-1] + b',"type":"'
-    middle = b',"sql":' + _dumps(record["sql"]) + b',"sqlType":{'
+    lead = _json_bytes({name: record[name] for name in _NAMES[:5]})[:-1] + b',"type":"'
+    middle = b',"sql":' + _json_bytes(record["sql"]) + b',"sqlType":{'
     size = first.index(_OLD, len(lead) + len(middle)) + len(_OLD)
     return _FileHeads(lead, middle, size, len(record["sqlType"]), members, record)
 
@@ -267,7 +267,7 @@ def _is_known(record: Any, members: tuple[str, ...]) -> bool:
     )
 
 
-def _dumps(value: Any) -> bytes:
+def _json_bytes(value: Any) -> bytes:
     return print_json(value).encode()
 
 

@@ -36,7 +36,6 @@ from cdc_assets.formats.dialect import (
     Dialect,
     Rows,
     Undo,
-    complete_bytes,
     cut_all,
     cut_each,
     fields,
@@ -45,6 +44,7 @@ from cdc_assets.formats.dialect import (
     overlaps_itself,
     plainly,
     records,
+    records_end,
     undone,
 )
 from cdc_assets.model.reports import Reject
@@ -159,7 +159,7 @@ def raw_records(data: bytes, lines: Collection[int] | None, options: CsvOptions)
     """Return the bytes of the records with these numbers (None: all), without terminator; a header is number 1."""
     syntax = dialect(options)
     start, first = _first_record(data, syntax, options)
-    numbered = enumerate(records(data, syntax, start, complete_bytes(data, syntax, start)), first)
+    numbered = enumerate(records(data, syntax, start, records_end(data, syntax, start)), first)
     return {line: raw for line, raw in numbered if lines is None or line in lines}
 
 
@@ -167,7 +167,7 @@ def commit_stamps(data: bytes, options: CsvOptions) -> list[int | None]:
     """Return the commit-ts of each record, whatever its columns are; None where it cannot be read, or the end is."""
     syntax = dialect(options)
     start, _ = _first_record(data, syntax, options)
-    end = complete_bytes(data, syntax, start)
+    end = records_end(data, syntax, start)
     stamps = [_stamp(raw, syntax) if options.include_commit_ts else None for raw in records(data, syntax, start, end)]
     return [*stamps, *([None] if end < len(data) else [])]
 
@@ -209,9 +209,7 @@ def _opened(data: bytes, path: str, table: TableId, schema: TableSchema, options
             return _CsvFile(data, path, table, schema, options, syntax, columns, 1, start, start)
         columns = columns_of_header(data[start:cut], syntax, columns, schema, path)
         first, start = 2, cut + len(syntax.terminator)
-    file = _CsvFile(
-        data, path, table, schema, options, syntax, columns, first, start, complete_bytes(data, syntax, start)
-    )
+    file = _CsvFile(data, path, table, schema, options, syntax, columns, first, start, records_end(data, syntax, start))
     head, quote = file.data[file.start : file.start + 40].partition(b"\n")[0].rstrip(b"\r"), file.dialect.quote
     if head and not (head.startswith(quote) if quote else head[:1] in _OPS):
         if head.startswith(b"ticdc-meta$"):
@@ -317,7 +315,7 @@ def _blocks(data: bytes, start: int, end: int, syntax: Dialect) -> Iterator[tupl
     """Yield the offsets of pieces of about `_BLOCK_BYTES` that end where a record ends, whatever a text may hold."""
     size = end - start if overlaps_itself(syntax.terminator) else _BLOCK_BYTES
     while start < end:
-        stop = end if end - start <= size else complete_bytes(data, syntax, start, start + size)
+        stop = end if end - start <= size else records_end(data, syntax, start, start + size)
         if stop - start > MOST_BYTES or (stop == start and size > MOST_BYTES):
             raise MalformedData(f"a record of more than {MOST_BYTES} bytes cannot be read")
         if stop == start:

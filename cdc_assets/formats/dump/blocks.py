@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import ReadRange
-from cdc_assets.formats.dialect import Dialect, complete_bytes
+from cdc_assets.formats.dialect import Dialect, records_end
 from cdc_assets.io.compression import decompressed
 from cdc_assets.model.dumps import DumpSplit
 
@@ -39,7 +39,7 @@ def blocks(split: DumpSplit, read_range: ReadRange, dialect: Dialect) -> Iterato
         if size < wanted:
             continue
         data = b"".join(held)
-        at = complete_bytes(data, dialect)
+        at = records_end(data, dialect)
         if at:
             yield Block(data[:at])
         elif size > _MOST_BYTES:
@@ -52,7 +52,7 @@ def blocks(split: DumpSplit, read_range: ReadRange, dialect: Dialect) -> Iterato
         held, size = [data[at:]], len(data) - at
         wanted = max(BLOCK_BYTES, size * 2)
     data = b"".join(held)
-    at = complete_bytes(data, dialect)
+    at = records_end(data, dialect)
     if at:
         yield Block(data[:at])
     if at < len(data):

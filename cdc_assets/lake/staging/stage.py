@@ -337,7 +337,7 @@ def shares(step: ApplyRows, tasks: int) -> list[list[int]]:
     """
     sizes = [max(file.size, 1) for file in step.files]
     total = sum(sizes)
-    together = not step.schema.key and not step.is_import
+    together = not step.schema.key and not step.is_snapshot
     if together or total <= _SMALL_BYTES:
         return [list(range(len(sizes)))]
     count = min(len(sizes), max(tasks, -(-total // _TASK_BYTES)))
