@@ -7,6 +7,8 @@ in the charset `binary` is one of the binary types.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -137,29 +139,29 @@ def computed_default(text: Default | None) -> str:
     return text.text if text is not None and text.kind == "expression" else ""
 
 
-def known_default(column: Column, text: Default | None, timezone: str | None) -> object:
+def known_default(column: Column, text: Default | None, timezone: str | None, server: str = "") -> object:
     """Return the default of a column that has its `ColumnDefault`, members and collation, and a text beside it.
 
     It is a text, CURRENT_TIMESTAMP, or None; of a BIT or binary column also a number or bytes. `timezone` is the zone
-    that a TIMESTAMP's text is read in, to give UTC; None leaves it as printed. A text that gives no value of the type
-    counts as none.
+    that a TIMESTAMP's text is read in, to give UTC; None leaves it as printed. `server` is the kind of server that
+    reads the text, "" for TiDB. A text that gives no value of the type counts as none.
     """
     bytes_given = text is not None and text.kind in ("bits", "hex") and column.type in BINARY
     if column.default is not None and survives_json(column) and not bytes_given:
         return column.default
     if text is not None:
         with suppress(Unreadable):
-            return _stated(text, column, timezone)
+            return _stated(text, column, timezone, server)
     return column.default
 
 
 def added_default(
-    column: Column, member: object, text: ColumnText | None, made: Tso, timezone: str
+    column: Column, member: object, text: ColumnText | None, made: Tso, timezone: str, server: str = ""
 ) -> tuple[object, str]:
     """Return (value of old rows as a text for `mysql_types.values`, what of it is a guess or contradicted, or "").
 
     `column` has its `known_default`, `member` is the `ColumnDefault` of its file, `text` the definition in the DDL,
-    `made` when the column was added. Raises NoDefault.
+    `made` when the column was added, `server` the kind of server that reads the text. Raises NoDefault.
     """
     if text is not None and text.numbered:
         raise NoDefault("old rows are numbered in an order that the files do not record")
@@ -171,7 +173,7 @@ def added_default(
         return _time_of_the_ddl(column, made)
     if stated is not None and (member is None or not survives_json(replace(column, default=member))):
         try:
-            _stated(stated, column, timezone)
+            _stated(stated, column, timezone, server)
         except Unreadable as problem:
             raise NoDefault(str(problem)) from problem
     if column.default is None:
@@ -250,9 +252,10 @@ def _time_of_the_ddl(column: Column, made: Tso) -> tuple[object, str]:
 # --- the default of a text --------------------------------------------------------------------------------------------
 
 
-def _stated(default: Default, column: Column, timezone: str | None) -> object:
-    """Return a text's default as TiDB keeps it (`tidb:pkg/ddl/add_column.go`, getDefaultValue); of an expression None.
+def _stated(default: Default, column: Column, timezone: str | None, server: str = "") -> object:
+    """Return a text's default as its server keeps it; of an expression None.
 
+    TiDB's is `tidb:pkg/ddl/add_column.go`, getDefaultValue.
     Raises Unreadable for one that is not a value of the column's type, or is the number of a member.
     """
     if default.kind in ("null", "expression"):
@@ -261,7 +264,7 @@ def _stated(default: Default, column: Column, timezone: str | None) -> object:
         return "CURRENT_DATE" if column.type == "DATE" else "CURRENT_TIMESTAMP"
     if column.type not in ADDRESSES and (default.kind in ("bits", "hex") or column.type == "BIT"):
         return _of_bytes(default, column)
-    text = _as_kept(default, column)
+    text = _as_kept(default, column, server)
     if column.type == "TIMESTAMP" and timezone is not None and not _is_zero_date(text):
         try:
             moment = values(pa.array([text]), column, timezone=timezone).array[0].as_py()
@@ -278,20 +281,32 @@ def _is_zero_date(text: str) -> bool:
     return text.startswith("0000-00-00")
 
 
-def _as_kept(default: Default, column: Column) -> str:
-    """TiDB keeps a default as a value of the type prints: `'2020-1-2'` of a DATETIME as `2020-01-02 00:00:00`."""
+def _as_kept(default: Default, column: Column, server: str) -> str:
+    """A default is kept as a value of the type prints: `'2020-1-2'` of a DATETIME as `2020-01-02 00:00:00`.
+
+    MariaDB cuts fractions of seconds off that the type does not have; TiDB and MySQL round them. Modes of a session
+    by which a server does otherwise (TIME_ROUND_FRACTIONAL, TIME_TRUNCATE_FRACTIONAL) are in no text.
+    """
     text, digits = default.text, column.scale or 0
     if column.type in MEMBERS:
         return _members(default, column)
     if column.type in INTEGER:
         return text if default.kind == "string" and text.isdecimal() else _rounded(text, 0)
-    if column.type == "DECIMAL" or (column.type in FLOATING and column.scale is not None):
+    if column.type == "DECIMAL":
         return _rounded(text, digits)
+    if column.type in FLOATING:
+        is_whole = column.precision is not None and column.precision not in _DIGITS[column.type]  # (M, 0)
+        return _rounded_double(text, digits, server) if is_whole or column.scale is not None else text
+    if column.type in CHARACTER and default.kind == "number":
+        return _printed_number(text, column)
     if column.type == "YEAR":
         return _year(default)
     try:
         if column.type in ADDRESSES:
             return address_text(bytes.fromhex(text) if default.kind == "hex" else text, column.type)
+        fraction = _FRACTION.fullmatch(text) if server == "mariadb" else None
+        if fraction is not None and column.type in (*_FRACTIONAL, "DATE"):
+            text = f"{fraction['whole']}.{fraction['digits'][:digits]}".rstrip(".")
         if column.type == "TIME":
             return time_text(time_from_text(text, digits), digits)
         if column.type in ("DATE", "DATETIME", "TIMESTAMP"):
@@ -301,6 +316,42 @@ def _as_kept(default: Default, column: Column) -> str:
     except ValueError:
         return text  # no such time, or a form that is not read: an error follows where the value is needed
     return text
+
+
+_FRACTION = re.compile(r"(?P<whole>.*:\d{1,2}|-?\d+)\.(?P<digits>\d*)", re.ASCII | re.DOTALL)
+"""A time, or a number that stands for one, with a fraction of a second."""
+
+
+def _rounded_double(text: str, digits: int, server: str) -> str:
+    """Round a FLOAT(M, D) or DOUBLE(M, D) as a double: 1.005 is less than it looks.
+
+    MySQL and MariaDB round what is above the whole number below, half to even (`truncate_double` in sql/field.cc);
+    TiDB the whole number half away from zero (`tidb:pkg/types/helper.go`, Round).
+    """
+    try:
+        number, unit = float(text), 10.0**digits
+    except ValueError:
+        return text
+    if not math.isfinite(number * unit):
+        return text
+    if server:
+        whole = math.floor(number)
+        rounded = whole + round((number - whole) * unit) / unit
+    else:
+        rounded = math.trunc(number * unit + math.copysign(0.5, number)) / unit
+    return f"{rounded:.{digits}f}"
+
+
+def _printed_number(text: str, column: Column) -> str:
+    """Return a number as a server prints it into a text: 0001 as 1, 1e3 as 1000."""
+    whole, point, fraction = text.partition(".")
+    if fraction.isdecimal() or not point:
+        with suppress(ValueError):
+            return f"{'-' * whole.startswith('-')}{int(whole.lstrip('-'))}{point}{fraction}"
+    printed = repr(float(text)).removesuffix(".0")
+    if "e" in printed:
+        raise Unreadable(f'the default of "{column.name}" is {text}, a number that servers print in different ways')
+    return printed
 
 
 def _rounded(text: str, digits: int) -> str:
@@ -331,8 +382,9 @@ def _members(default: Default, column: Column) -> str:
             return elems[number - 1]
         return ",".join(member for place, member in enumerate(elems) if number >> place & 1)
     if column.type == "ENUM":
+        text = text.rstrip(" ")  # members have no spaces at their end
         return text if text in elems else next((member for member in elems if member.lower() == text.lower()), text)
-    chosen = {member.lower() for member in text.split(",")}
+    chosen = {member.lower().rstrip(" ") for member in text.split(",")}
     known = [member for member in elems if member.lower() in chosen]
     return ",".join(known) if len(known) == len(chosen) else text
 

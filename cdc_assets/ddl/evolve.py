@@ -252,7 +252,7 @@ def _adds(file: SchemaFile, after: TableSchema, text: Text, pairs: Pairs, timezo
         given = text.added.get(name)
         try:
             made = file.commit_ts or file.version
-            value, guess = added_default(column, members[column.name], given, made, timezone)
+            value, guess = added_default(column, members[column.name], given, made, timezone, file.server)
         except NoDefault as problem:
             raise held(
                 file,
@@ -434,12 +434,13 @@ def schema_after(
         definition = text.defined.get(name) or text.added.get(name)
         old = pairs.origin[name]
         if definition:
-            new_column = facts(column, definition, table_collation, timezone)
+            new_column = facts(column, definition, table_collation, timezone, file.server)
         else:
             new_column = _carried(column, old, table_collation, states_defaults)
         if name in text.defaults:
             new_column = replace(new_column, default=column.default, computed=computed_default(text.defaults[name]))
-            new_column = replace(new_column, default=known_default(new_column, text.defaults[name], timezone))
+            default = known_default(new_column, text.defaults[name], timezone, file.server)
+            new_column = replace(new_column, default=default)
         columns.append(replace(new_column, collation=convert) if convert and is_text(new_column) else new_column)
     moved = {
         old.name.lower(): column.name

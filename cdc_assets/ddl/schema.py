@@ -186,7 +186,7 @@ def _defined_by_alter(file: SchemaFile, ddl_statement: Statement, timezone: str 
         return file.columns
     texts = {text.name.lower(): text for text in defined if text is not None}
     return tuple(
-        facts(column, texts[column.name.lower()], None, timezone) if column.name.lower() in texts else column
+        facts(column, text, None, timezone, file.server) if (text := texts.get(column.name.lower())) else column
         for column in file.columns
     )
 
@@ -249,7 +249,9 @@ def _own_collation(text: ColumnText | TableBody) -> str:
     return text.collation or CHARSET_COLLATIONS.get(text.charset) or (text.charset and f"{text.charset}_bin")
 
 
-def facts(column: Column, text: ColumnText, table_collation: str | None, timezone: str | None) -> Column:
+def facts(
+    column: Column, text: ColumnText, table_collation: str | None, timezone: str | None, server: str = ""
+) -> Column:
     """Return the column with what its definition has: members, collation, virtual, a default that its file has not."""
     elems = column.elems if column.elems is not None else text.elems
     collation, virtual = _collation(column, text, table_collation), text.generated == "VIRTUAL"
@@ -268,7 +270,7 @@ def facts(column: Column, text: ColumnText, table_collation: str | None, timezon
             computed=computed,
             zerofill=text.zerofill,
         )
-    default = known_default(known, text.default, timezone)
+    default = known_default(known, text.default, timezone, server)
     return known if default is known.default else replace(known, default=default)
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import uuid
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+import pymysql
 import pytest
 
 from cdc_assets.model.schema import TableId
@@ -13,6 +17,8 @@ from cdc_assets.model.steps import HoldTable
 from cdc_assets.operations.release import release
 from cdc_assets.settings.sections import TableSettings
 from cdc_assets_tests.binlog_connector import BinlogConnector, Change
+from cdc_assets_tests.mariadb import PASSWORD, USER, Server
+from cdc_assets_tests.types.test_conversions_of_servers import plain
 
 FIRST = Change(200, 0, "c", None, {"id": 1, "v": "a"})
 
@@ -100,6 +106,70 @@ def test_old_rows_have_a_uuid_or_address_as_mariadb_prints_it(added: str, value:
     connector.apply()
     connector.ddl(300, f"ALTER TABLE `t` ADD `a` {added}")
     assert connector.apply() == [{"id": 1, "a": value}]
+
+
+SECONDS = datetime(2020, 1, 2, 3, 4, 5)
+DEFAULTS: list[tuple[str, Any, Any]] = [  # of MariaDB, of MySQL
+    ("DOUBLE(5,2) DEFAULT 1.005", 1.0, 1.0),  # the double is less
+    ("DOUBLE(5,2) DEFAULT '2.675'", 2.67, 2.67),
+    ("DOUBLE(5,2) UNSIGNED DEFAULT 0.125", 0.12, 0.12),  # half to even
+    ("DOUBLE(5,2) DEFAULT -0.125", -0.12, -0.12),
+    ("DOUBLE(5,2) DEFAULT 1.115", 1.12, 1.12),
+    ("DOUBLE(8,0) DEFAULT 3.5", 3.0, 3.0),  # of what is above 3
+    ("DOUBLE(8,0) DEFAULT -2.5", -3.0, -3.0),
+    ("FLOAT(5,0) ZEROFILL DEFAULT 2.5", 2.0, 2.0),
+    ("DOUBLE DEFAULT 1.005", 1.005, 1.005),
+    ("DECIMAL(5,2) DEFAULT 1.005", Decimal("1.01"), Decimal("1.01")),
+    ("DECIMAL(5,2) UNSIGNED DEFAULT '0.125'", Decimal("0.13"), Decimal("0.13")),
+    ("INT(3) ZEROFILL DEFAULT 2.5", 3, 3),
+    ("CHAR(5) DEFAULT 'ab  '", "ab", "ab"),
+    ("VARCHAR(5) DEFAULT 'ab  '", "ab  ", "ab  "),
+    ("VARCHAR(5) DEFAULT 1e3", "1000", "1000"),
+    ("CHAR(5) DEFAULT -0001.50", "-1.50", "-1.50"),
+    ("BINARY(4) DEFAULT 'a'", b"a\0\0\0", b"a\0\0\0"),
+    ("BIT(8) DEFAULT b'101'", 5, 5),
+    ("DATETIME DEFAULT '2020-01-02 03:04:05.678'", SECONDS, SECONDS.replace(second=6)),
+    (
+        "DATETIME(1) DEFAULT 20200102030405.678",
+        SECONDS.replace(microsecond=600_000),
+        SECONDS.replace(microsecond=700_000),
+    ),
+    ("DATE DEFAULT '2020-01-02 03:04:05.9'", SECONDS.date(), SECONDS.date()),
+    ("TIME DEFAULT '-12:34:56.5'", "-12:34:56", "-12:34:57"),
+    ("TIME(1) DEFAULT 12.56", "00:00:12.5", "00:00:12.6"),
+    ("YEAR DEFAULT '0'", 2000, 2000),
+    ("YEAR DEFAULT 0", 0, 0),
+    ("ENUM('a','b') DEFAULT 'B '", "b", "b"),
+    ("SET('a','b') DEFAULT 'B,a '", "a,b", "a,b"),
+]
+
+
+@pytest.mark.parametrize(("added", "of_mariadb", "of_mysql"), DEFAULTS, ids=[added for added, *_ in DEFAULTS])
+def test_old_rows_have_a_default_as_its_server_rounds_cuts_and_pads_it(
+    added: str, of_mariadb: object, of_mysql: object
+) -> None:
+    for server, value in (("mariadb", of_mariadb), ("mysql", of_mysql)):
+        connector = BinlogConnector("CREATE TABLE `t` (`id` INT PRIMARY KEY)", server=server)
+        connector.send(Change(200, 0, "c", None, {"id": 1}))
+        connector.apply()
+        connector.ddl(300, f"ALTER TABLE `t` ADD `a` {added}")
+        assert connector.apply() == [{"id": 1, "a": value}]
+
+
+@pytest.mark.soak
+def test_mariadb_gives_old_rows_these_defaults(mariadb: Server) -> None:
+    login = {"host": "127.0.0.1", "port": mariadb.port, "user": USER, "password": PASSWORD.encode()}
+    with pymysql.connect(**login, autocommit=True, charset="utf8mb4") as connection:
+        cursor = connection.cursor()
+        for statement in ("CREATE OR REPLACE DATABASE defaults", "USE defaults", "SET time_zone = '+00:00'"):
+            cursor.execute(statement)
+        for added, value, _ in DEFAULTS:
+            cursor.execute("CREATE OR REPLACE TABLE t (id INT PRIMARY KEY)")
+            cursor.execute("INSERT INTO t VALUES (1)")
+            cursor.execute(f"ALTER TABLE t ADD a {added}")
+            cursor.execute("SELECT a FROM t")
+            kind = added.partition(" ")[0].partition("(")[0]
+            assert plain(cursor.fetchone()[0], kind) == plain(value, kind), added
 
 
 @pytest.mark.parametrize(
