@@ -26,7 +26,14 @@ from cdc_assets.types.addresses import ADDRESSES, address_text
 from cdc_assets.types.connect_types import SERVER_TYPES
 from cdc_assets.types.conversions.moments import moment_from_text, time_from_text, time_text
 from cdc_assets.types.families import BINARY, CHARACTER, FLOATING, INTEGER, MEMBERS, type_name
-from cdc_assets.types.mysql_types import default_text, defaults_to_now, implicit_default, type_text, values
+from cdc_assets.types.mysql_types import (
+    default_text,
+    defaults_to_now,
+    float_digits,
+    implicit_default,
+    type_text,
+    values,
+)
 
 _DIGITS: Mapping[str, tuple[int, int]] = {
     "TINYINT": (4, 3),
@@ -295,8 +302,7 @@ def _as_kept(default: Default, column: Column, server: str) -> str:
     if column.type == "DECIMAL":
         return _rounded(text, digits)
     if column.type in FLOATING:
-        is_whole = column.precision is not None and column.precision not in _DIGITS[column.type]  # (M, 0)
-        return _rounded_double(text, digits, server) if is_whole or column.scale is not None else text
+        return text if float_digits(column) is None else _rounded_double(text, digits, server)
     if column.type in CHARACTER and default.kind == "number":
         return _printed_number(text, column)
     if column.type == "YEAR":
@@ -325,8 +331,8 @@ _FRACTION = re.compile(r"(?P<whole>.*:\d{1,2}|-?\d+)\.(?P<digits>\d*)", re.ASCII
 def _rounded_double(text: str, digits: int, server: str) -> str:
     """Round a FLOAT(M, D) or DOUBLE(M, D) as a double: 1.005 is less than it looks.
 
-    MySQL and MariaDB round what is above the whole number below, half to even (`truncate_double` in sql/field.cc);
-    TiDB the whole number half away from zero (`tidb:pkg/types/helper.go`, Round).
+    All round half to even: MySQL and MariaDB what is above the whole number below (`truncate_double` in sql/field.cc),
+    TiDB all of the number (`tidb:pkg/types/helper.go`, Round).
     """
     try:
         number, unit = float(text), 10.0**digits
@@ -334,12 +340,8 @@ def _rounded_double(text: str, digits: int, server: str) -> str:
         return text
     if not math.isfinite(number * unit):
         return text
-    if server:
-        whole = math.floor(number)
-        rounded = whole + round((number - whole) * unit) / unit
-    else:
-        rounded = math.trunc(number * unit + math.copysign(0.5, number)) / unit
-    return f"{rounded:.{digits}f}"
+    whole = math.floor(number) if server else 0
+    return f"{whole + round((number - whole) * unit) / unit:.{digits}f}"
 
 
 def _printed_number(text: str, column: Column) -> str:

@@ -58,7 +58,7 @@ from cdc_assets.model.schema_changes import (
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.types.conversions import loses_dates, narrows, needs_conversion, zone_matters
 from cdc_assets.types.families import BINARY, CHARACTER, FLOATING, INTEGER
-from cdc_assets.types.mysql_types import arrow_type, type_text, widens
+from cdc_assets.types.mysql_types import arrow_type, float_digits, type_text, widens
 
 _HIDDEN = "the ADD COLUMN is not in the changefeed: ColumnDefault of the first schema file that has the column"
 _NO_MEMBER = "it states none, as all files of TiCDC 6.5.0 to 6.5.2, 6.6.0, 7.0.0 and 7.1.0"
@@ -610,6 +610,7 @@ def retyped(old: Column, new: Column, timezone: str, server: str = "") -> Retype
             f"{_SERVERS[server]} does not change {type_text(old)} to {type_text(new)} as TiDB does, whose rules are "
             f"carried out here: it {difference}. Rebuild the table from a new snapshot of it"
         )
+    old = replace(old, zerofill=old.zerofill and bool(server))  # TiDB prints the number alone
     if not zone_matters(old, new):
         return RetypeColumn(old, new, approximate=_LOST_DATES if loses_dates(old, new) else "")
     guesses = [f"in the time zone {timezone}: {_ZONE}", *([_LOST_DATES] if loses_dates(old, new) else [])]
@@ -641,6 +642,8 @@ def _of_server(old: Column, new: Column, server: str) -> str:
         of_seconds = new.type in _SECONDS or old.type in _SECONDS
         if of_seconds and _fraction(old) > (_fraction(new) if new.type in _SECONDS else 0):
             return "cuts fractions of seconds, or rounds them, by its sql_mode"
+    if server and new.type in FLOATING and float_digits(new) == 0 and old.type not in (*INTEGER, "YEAR", "BIT"):
+        return "rounds 3.5 to 3 for a type without digits behind the point"
     if server == "mariadb" and old.type in FLOATING and new.type == "YEAR":
         return "cuts fractions of numbers"
     return ""

@@ -16,7 +16,7 @@ from cdc_assets.errors import MalformedData
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.types import mysql_values as read
 from cdc_assets.types.connect_types import CONNECT_TYPES, DECIMAL, SERVER_TYPES
-from cdc_assets.types.families import BINARY, CHARACTER
+from cdc_assets.types.families import BINARY, CHARACTER, FLOATING
 from cdc_assets.types.mysql_values import (
     Binary,
     TextSettings,
@@ -180,6 +180,13 @@ def default_text(column: Column) -> str | bytes | None:
             column=column.name,
         )
     return str(int.from_bytes(text.encode(), "big")) if column.type == "BIT" else _padded(text.encode(), column)
+
+
+def float_digits(column: Column) -> int | None:
+    """Return D of a FLOAT(M, D) or DOUBLE(M, D), None for a type that keeps all digits. TiCDC lists no D that is 0."""
+    if column.scale is not None or column.type not in FLOATING:
+        return column.scale
+    return None if column.precision in (None, 12, 22) else 0
 
 
 def defaults_to_now(column: Column) -> bool:

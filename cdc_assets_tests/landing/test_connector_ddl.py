@@ -195,6 +195,27 @@ def test_uuids_and_addresses_of_mariadb_become_bytes_and_texts_as_it_reads_and_p
     assert connector.apply() == [{"id": 1, "a": kept}]
 
 
+@pytest.mark.parametrize("server", ["mysql", "mariadb"])
+@pytest.mark.parametrize(
+    ("old", "sent", "new", "kept"),
+    [
+        ("INT(5) ZEROFILL", 7, "CHAR(5)", "00007"),
+        ("SMALLINT ZEROFILL", 7, "TEXT", "00007"),
+        ("INT(5) ZEROFILL", 123456, "VARCHAR(9)", "123456"),
+        ("DECIMAL(6,2) ZEROFILL", "AiY=", "VARCHAR(9)", "0005.50"),
+        ("INT(5)", 7, "CHAR(5)", "7"),
+    ],
+)
+def test_a_number_that_is_filled_with_zeros_becomes_a_text_with_them(
+    old: str, sent: object, new: str, kept: str, server: str
+) -> None:
+    connector = BinlogConnector(f"CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` {old})", server=server)
+    connector.send(Change(200, 0, "c", None, {"id": 1, "v": sent}))
+    connector.apply()
+    connector.ddl(300, f"ALTER TABLE `t` MODIFY `v` {new}")
+    assert connector.apply() == [{"id": 1, "v": kept}]
+
+
 @pytest.mark.parametrize(("server", "kept"), [("mariadb", '{"b":1,"a":2,"a":10.50}'), ("mysql", '{"a": 10.5, "b": 1}')])
 def test_a_text_that_becomes_json_stays_in_mariadb_byte_for_byte(server: str, kept: str) -> None:
     connector = BinlogConnector("CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(40))", server=server)

@@ -36,6 +36,9 @@ VALUES: list[tuple[str, str, Any]] = [
     ("DOUBLE", "0.1", 0.1),
     ("DOUBLE", "-2.5", -2.5),
     ("DOUBLE", "1e20", 1e20),
+    ("DOUBLE", "1.25", 1.25),
+    ("DOUBLE", "-0.125", -0.125),
+    ("DECIMAL(10,3)", "1.005", Decimal("1.005")),
     ("FLOAT", "1.5", 1.5),
     ("VARCHAR(40)", "'12'", "12"),
     ("VARCHAR(40)", "'12.6'", "12.6"),
@@ -74,7 +77,7 @@ TYPES = (
     *("TINYINT", "INT", "BIGINT", "BIGINT UNSIGNED", "YEAR", "DECIMAL(8,1)", "DECIMAL(30,4)", "DOUBLE", "FLOAT"),
     *("CHAR(30)", "VARCHAR(30)", "TEXT", "BINARY(30)", "VARBINARY(30)", "BLOB", "DATE", "DATETIME", "DATETIME(6)"),
     *("TIMESTAMP", "TIMESTAMP(6)", "TIME", "TIME(3)", "BIT(8)", "BIT(64)", "ENUM('a','b','12')", "SET('a','b')"),
-    *("UUID", "INET4", "INET6"),
+    *("UUID", "INET4", "INET6", "DOUBLE(8,1)", "FLOAT(8,2)"),
 )
 
 
@@ -153,6 +156,9 @@ def test_a_value_becomes_what_mariadb_makes_of_it_or_its_table_is_held(
         ("DOUBLE", "VARCHAR(30)", ("mysql", "mariadb")),
         ("BIT(8)", "TEXT", ("mysql", "mariadb")),
         ("FLOAT", "YEAR", ("mariadb",)),
+        ("DOUBLE", "DOUBLE(8,0)", ("mysql", "mariadb")),
+        ("INT", "DOUBLE(8,0)", ()),
+        ("DOUBLE", "DOUBLE(8,2)", ()),
         ("VARCHAR(40)", "INT", ()),
         ("DATETIME", "DATETIME(6)", ()),
         ("DATE", "DATETIME", ()),
@@ -166,3 +172,19 @@ def test_a_change_that_a_server_carries_out_otherwise_is_refused(old: str, new: 
         except ValueError as problem:
             refused = str(problem)
         assert bool(refused) == (server in servers), (server, refused)
+
+
+def test_tidb_prints_a_number_that_is_filled_with_zeros_without_them() -> None:
+    for server, kept in (("", "7"), ("mysql", "00007")):
+        filled = replace(col("INT(5)"), zerofill=True, unsigned=True)
+        change = retyped(filled, column("VARCHAR(9)"), "UTC", server)
+        assert change is not None
+        values = pa.array([7], arrow_type(change.old))
+        assert convert(values, change.old, change.new, "UTC")[0].to_pylist() == [kept]
+
+
+@pytest.mark.parametrize(("value", "kept"), [(3.5, 4.0), (2.5, 2.0), (-0.4, 0.0)])
+def test_tidb_rounds_to_a_double_without_digits_behind_the_point(value: float, kept: float) -> None:
+    change = retyped(column("DOUBLE"), replace(column("DOUBLE(8,0)"), scale=None), "UTC")  # TiCDC lists no 0
+    assert change is not None
+    assert convert(pa.array([value]), change.old, change.new, "UTC")[0].to_pylist() == [kept]

@@ -35,7 +35,7 @@ from cdc_assets.types.conversions import dates, numbers, texts
 from cdc_assets.types.conversions.described import Change, convert_described, is_described, members_of, needs_rewrite
 from cdc_assets.types.conversions.texts import text_of
 from cdc_assets.types.families import BINARY, CHARACTER, DATED, FLOATING, INTEGER, MEMBERS
-from cdc_assets.types.mysql_types import arrow_type, type_text
+from cdc_assets.types.mysql_types import arrow_type, float_digits, type_text
 
 __all__ = ["convert", "convert_past", "loses_dates", "narrows", "needs_conversion", "zone_matters"]
 
@@ -123,7 +123,7 @@ def needs_conversion(old: Column, new: Column) -> bool:
     if old.type in MEMBERS and new.type in CHARACTER:
         return new.type == "CHAR"
     if old.type in FLOATING and new.type in FLOATING:
-        return (old.type, new.type) == ("DOUBLE", "FLOAT") or (new.scale is not None and new.scale != old.scale)
+        return (old.type, new.type) == ("DOUBLE", "FLOAT") or float_digits(new) not in (None, float_digits(old))
     return old.type != new.type or _same_type_differs(old, new)
 
 
@@ -175,7 +175,7 @@ def narrows(old: Column, new: Column) -> bool:
     if old.type == new.type == "DECIMAL":
         return _whole_digits(new) < _whole_digits(old) or _loses_sign(old, new)
     if old.type in FLOATING and new.type in FLOATING:
-        return _loses_sign(old, new) or (new.scale is not None and _whole_digits(new) < _whole_digits(old))
+        return _loses_sign(old, new) or (float_digits(new) is not None and _whole_digits(new) < _whole_digits(old))
     if old.type == new.type == "BIT":
         return (new.precision or 1) < (old.precision or 1)
     if old.type == new.type and old.type in MEMBERS:
@@ -188,7 +188,7 @@ def _loses_sign(old: Column, new: Column) -> bool:
 
 
 def _whole_digits(column: Column) -> int:
-    if column.type in FLOATING and column.scale is None:
+    if column.type in FLOATING and float_digits(column) is None:
         return 1000  # any number
     return (column.precision if column.precision is not None else 10) - (column.scale or 0)
 

@@ -19,7 +19,7 @@ from cdc_assets.types.conversions.documents import read_json
 from cdc_assets.types.conversions.moments import moment_of, round_half_up, time_micros, time_number
 from cdc_assets.types.conversions.texts import text_of
 from cdc_assets.types.families import BINARY, CHARACTER, DATED, INTEGER
-from cdc_assets.types.mysql_types import arrow_type
+from cdc_assets.types.mysql_types import arrow_type, float_digits
 
 _EXACT = Context(prec=100)
 _BITS = {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 24, "INT": 32, "BIGINT": 64}
@@ -169,11 +169,12 @@ def into_decimal(value: Any, change: Change) -> Any:
 def into_float(value: Any, change: Change) -> float:
     """Round to the digits of FLOAT(m,d) and DOUBLE(m,d) before the size of the type."""
     new, number = change.new, float(_number(_to_zero_byte(value, change), change))
-    if new.scale is not None:
-        shift = 10.0**new.scale
+    digits = float_digits(new)
+    if digits is not None:
+        shift = 10.0**digits
         scaled = number * shift
         number = number if math.isinf(scaled) else float(round(scaled)) / shift
-        if new.precision is not None and abs(number) > 10.0 ** (new.precision - new.scale) - 10.0**-new.scale:
+        if new.precision is not None and abs(number) > 10.0 ** (new.precision - digits) - 10.0**-digits:
             raise ValueError(number)
     if not math.isfinite(number) or (new.unsigned and number < 0) or (new.type == "FLOAT" and abs(number) > _MAX_FLOAT):
         raise ValueError(number)

@@ -18,7 +18,10 @@ _OWN_BYTES = ("gbk", "gb18030")
 
 
 def text_of(value: Any, change: Change) -> str:
-    """Return a lake value as TiDB prints it. Raises ValueError for bytes that are not text."""
+    """Return a lake value as TiDB prints it, padded with zeros where its column is ZEROFILL.
+
+    Raises ValueError for bytes that are not text.
+    """
     old = change.old
     if isinstance(value, bytes):
         # The lake knows the new column's charset for UTF-8 and ASCII only.
@@ -37,7 +40,8 @@ def text_of(value: Any, change: Change) -> str:
         digits = pa.array([value], pa.float32()).cast(pa.string())[0].as_py() if small else repr(value)
         text = f"{Decimal(digits):f}"
         return text.rstrip("0").rstrip(".") if "." in text else text
-    return f"{value:f}" if isinstance(value, Decimal) else str(int(value))
+    text = f"{value:f}" if isinstance(value, Decimal) else str(int(value))
+    return text.zfill((old.precision or 0) + bool(old.scale)) if old.zerofill else text
 
 
 def shown(value: Any, change: Change) -> str:
