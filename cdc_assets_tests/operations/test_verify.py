@@ -891,6 +891,7 @@ def test_rows_from_before_a_mask_are_no_difference_and_are_not_repaired(tmp_path
         ({"database.exclude.list": "oth.*"}, {"public.y"}),
         ({"schema.include.list": "public"}, {"public.y"}),
         ({"table.include.list": "public.t,public.z"}, set()),
+        ({"table.include.list": r"public\.t, PUBLIC\.[xy]{1\,2}"}, {"public.y"}),
         ({"table.exclude.list": ".*[.]x"}, {"public.y"}),
         ({"database.include.list": "public", "table.exclude.list": "public.y"}, set()),
     ],

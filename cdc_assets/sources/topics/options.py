@@ -436,7 +436,9 @@ def _first_list(members: Mapping[str, str], names: Sequence[str]) -> tuple[str, 
 
 
 def _listed(text: str) -> tuple[str, ...]:
-    return tuple(item.strip() for item in text.split(",") if item.strip())
+    r"""Return the items of a list, as Debezium's `RegExSplitter` parts them: `\,` is a comma in an item."""
+    items = (item.strip().replace("\\,", ",") for item in re.split(r"(?<!\\),", text))
+    return tuple(item for item in items if item)
 
 
 def _read(file: Path | None) -> dict[str, str]:
