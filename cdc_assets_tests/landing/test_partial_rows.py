@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cdc_assets.formats.values import MAYBE_UNCHANGED
-from cdc_assets_tests.landing.test_connector_corners import ID, TABLE, MariaDb, Stream
+from cdc_assets_tests.landing.test_connector_corners import ID, PLACEHOLDER, TABLE, MariaDb, Stream
 from cdc_assets_tests.topic_feed import TopicFeed
 
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
@@ -190,6 +190,27 @@ def test_a_null_that_may_stand_for_a_long_value_is_counted_where_its_type_has_no
     (life,) = stream.feed.lake.applied()
     (notes,) = [fidelity.notes for fidelity in stream.feed.ledger.fidelity("c", life) if fidelity.column == "v"]
     assert notes == ({MAYBE_UNCHANGED: 1} if is_counted and mode != "fail" else {})
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("other", [PLACEHOLDER, "short"], ids=["with a stand-in", "alone"])
+def test_a_null_that_comes_with_a_new_key_is_counted_like_one_of_an_update(name: str, other: str) -> None:
+    """The connector sends a change of the key as a delete and an insert of the same record of the log."""
+    column, value, is_counted = VALUES[name]
+    stream = Stream(ID, column, field("t", "string"))
+    stream.send("c", 1, id=1, v=value, t="short")
+    stream.send("c", 2, id=2, v=None, t="short")
+    stream.send("d", 3, id=1, v=None, t=None)
+    stream.send("c", 3, id=7, v=None, t=other)
+    stream.send("d", 4, id=2, v=value, t="short")  # REPLICA IDENTITY FULL
+    stream.send("c", 4, id=8, v=None, t="short")
+    stream.send("d", 5, id=8, v=None, t=None)
+    stream.send("c", 6, id=9, v=None, t="short")
+    assert stream.applied() == []
+    assert {key: row["t"] for key, row in stream.rows.items()} == {7: "short", 9: "short"}
+    (life,) = stream.feed.lake.applied()
+    (notes,) = [fidelity.notes for fidelity in stream.feed.ledger.fidelity("c", life) if fidelity.column == "v"]
+    assert notes == ({MAYBE_UNCHANGED: 1} if is_counted else {})
 
 
 # --- digits -----------------------------------------------------------------------------------------------------------

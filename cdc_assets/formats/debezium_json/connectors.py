@@ -734,9 +734,11 @@ def _cells(
     change_sets: Sequence[_ConnectorChanges], column: Column, schema: TableSchema, settings: ConnectorSettings
 ) -> Cells:
     """Return the cells of a column; what is not a value of its field is a fault."""
-    in_key = column.name in schema.exact
+    in_key, gone = column.name in schema.exact, _lsns_of_old_keys(change_sets)
     images = (
-        _image_column(changes, side, column, in_key, settings) for changes in change_sets for side in changes.sides
+        _image_column(changes, side, column, in_key, settings, gone)
+        for changes in change_sets
+        for side in changes.sides
     )
     parts = [_side_by_side(list(same)) for _, same in groupby(images, key=attrgetter("field"))]
     read = [read_column(part.cells, part.field, column, settings.binary) for part in parts]
@@ -779,10 +781,21 @@ def _cells(
     return Cells(array, lacking, "raw", zones, faults, notes, named=True, unchanged=same)
 
 
+def _lsns_of_old_keys(change_sets: Sequence[_ConnectorChanges]) -> pa.StringArray:
+    """Return the LSNs of deletes without their row: an insert of the same LSN is that row under its new key."""
+    lsns = [changes.moved for changes in change_sets if changes.ops == (Op.DELETE_KEY,) and changes.moved is not None]
+    return pa.concat_arrays([pa.array([], pa.string()), *lsns])
+
+
 def _image_column(
-    changes: _ConnectorChanges, side: _Side, column: Column, in_key: bool, settings: ConnectorSettings
+    changes: _ConnectorChanges,
+    side: _Side,
+    column: Column,
+    in_key: bool,
+    settings: ConnectorSettings,
+    gone: pa.StringArray,
 ) -> _ImageColumn:
-    """Return a column of one image of some changes."""
+    """Return a column of one image of some changes; `gone` are the LSNs of rows that were deleted by their old key."""
     block, count = changes.rows.block, len(changes.rows.records)
     cells = side.columns.get(column.name, RecordColumn.absent(count))
     field = settled_field(block.columns.get(column.name) or field_of(column, settings), column, settings)
@@ -796,9 +809,10 @@ def _image_column(
             known = [EPOCH, "0", "1970-01-01Z", *([] if field.default is None else [field.default])]
             zero = cells.given & bits(pc.is_in(cells.texts, pa.array(known)))
     left_out = np.zeros(count, bool)
-    without_before = side.patch and len(changes.sides) == 1
-    if changes.connector == "postgresql" and without_before and settings.may_be_left_out(field, column):
-        left_out = cells.are(CellKind.NULL) & changes.rows.column("op").equal("u")
+    if changes.connector == "postgresql" and len(changes.sides) == 1 and settings.may_be_left_out(field, column):
+        op, lsns = changes.rows.column("op"), changes.rows.column("source", "lsn").texts
+        moved = bits(pc.is_in(lsns, pc.drop_null(gone))) | (Op.INSERT not in changes.ops)
+        left_out = cells.are(CellKind.NULL) & ((side.patch & op.equal("u")) | (moved & op.equal("c")))
     cells = cells.without(unchanged)
     is_whole = bool(block) or not of_mysql
     bare = np.full(count, of_mysql and not block)
