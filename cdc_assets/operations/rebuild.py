@@ -319,7 +319,7 @@ def _held_by_late_rows(
     """Yield the messages of topics whose rows came too late, each with the tables of the lake that it holds.
 
     These are all that have the name of the rows at their position or later: which of them the rows are of is not kept.
-    A dropped table is one of them, for a RECOVER may bring it back.
+    A dropped table is one of them, for a RECOVER may bring it back, and so is a frozen one that has the rows' position.
     """
     lives = {life: table for life, table in planned.history.lives.items() if life in applied}
     lives = {life: table for life, table in lives.items() if not applied[life].is_purged}
@@ -380,7 +380,8 @@ def _choose(pipeline: Pipeline, tables: Sequence[str]) -> _Choice:
     listing, present = pipeline.planner.plan(whole=True)
     applied = pipeline.lake.applied()
     bases = _bases(present, applied, tables)
-    request = ReplayRequest(listing, bases, fuse=True, hold_expired=True, renames=_renames(applied))
+    left = frozenset(life for _, held in _held_by_late_rows(present, applied, landed) for life in held)
+    request = ReplayRequest(listing, bases, fuse=True, hold_expired=True, renames=_renames(applied), left=left)
     planned = plan_replay(pipeline, request)
     requested_lives = _named(planned, applied, tables)
     # The feed does not have what a repair brought: where one of the tables of a source had a repair, a table that alone
@@ -545,7 +546,8 @@ def _run(work: _Rebuild[AsideT], say: Callable[[str], object]) -> None:
     settings = work.live.settings.model_copy(update={"name": f"{work.live.settings.name}~{work.ticket.token}"})
     settings = settings.model_copy(update={"quarantine": False})
     notes = _Notes()
-    request = replace(work.live.planner.request, bases=work.bases, renames=_renames(work.live.lake.applied()))
+    renames, left = _renames(work.live.lake.applied()), frozenset(work.targets)
+    request = replace(work.live.planner.request, bases=work.bases, renames=renames, left=left)
     aside = Pipeline(settings, work.live.source, lake, notes, log_steps(say), request)
     work.rebuilder.hold_back(work.ticket.token, ())
     try:

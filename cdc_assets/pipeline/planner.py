@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -101,11 +101,13 @@ class PlanRequest:
         bases: The dumps on which tables are based that are built anew from all input; None where tables go on from
             where they stand. Rows that came too late for the tables of the lake are not late for those built anew.
         renames: The versions of the RENAMEs at which history tables begin, as in `Beginnings`.
+        left: The tables that left their rule and are built anew all the same.
     """
 
     fuse: bool = True
     bases: Mapping[Life, Base | None] | None = None
     renames: Mapping[Life, Tso | None] = field(default_factory=dict)
+    left: Collection[Life] = ()
 
     @property
     def anew(self) -> bool:
@@ -289,7 +291,8 @@ class Planner:
             self._start,
             self.settings.source_options.has_inserts,
         )
-        beginnings = Beginnings(self.request.bases or {}, renames=self.request.renames, asked_only=self.request.anew)
+        left = self.request.left if self.request.anew else None
+        beginnings = Beginnings(self.request.bases or {}, renames=self.request.renames, left=left)
 
         begins: dict[Life, AppliedState] = {}
 

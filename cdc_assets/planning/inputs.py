@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cdc_assets.formats.csv.options import CsvOptions
@@ -75,10 +75,10 @@ class Beginnings:
     `bases` are the new dumps that tables are to be based on, None for one that is to be based on the feed alone.
     Tables in `states` begin where another one of their source stands, as the input from before is gone. `renames` are
     the versions of the RENAMEs at which history tables begin whatever the rules say, None for one that begins with its
-    source table. With `asked_only` no table is made that left its rule before the lake had it.
+    source table. Of the tables that left their rule before the lake had them those in `left` are made, by default all.
     """
 
     bases: Mapping[Life, Base | None] = field(default_factory=dict)
     states: Mapping[Life, AppliedState] = field(default_factory=dict)
     renames: Mapping[Life, Tso | None] = field(default_factory=dict)
-    asked_only: bool = False
+    left: Collection[Life] | None = None

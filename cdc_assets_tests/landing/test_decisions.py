@@ -310,6 +310,25 @@ def test_an_empty_partition_is_known_from_the_first_look(feed: TopicFeed) -> Non
     assert feed.landing.landed().next[Partition("cdc", 1)] == 1
 
 
+@pytest.mark.parametrize("kind", ["log", "scd2"])
+def test_a_frozen_history_that_late_rows_hold_is_built_with_its_mirror(kind: str) -> None:
+    feed = TopicFeed.of(Broker(), sink_uri=URI, topics=("*",), history={"shop.t": kind})
+    log = broker(feed)
+    text = {"sql": "RENAME TABLE `shop`.`t` TO `shop`.`old`", "pkNames": None, "sqlType": None, "mysqlType": None}
+    log.send(0, ddl(100), row(120, 1, 7), mark(150), canal("RENAME", 160, table="old", isDdl=True, **text), mark(170))
+    log.send(0, row(180, 1, 8, "old"), mark(190))
+    assert {state for state, _ in states(feed).values()} == {"applied"}
+    log.send(0, row(130, 2, 8), topic="hidden")
+    log.send(0, mark(200))
+    held = {str(table.life) for table in feed.apply().tables if table.state.value == "held"}
+    assert held == {"shop.t@100", f"shop.t@100.{kind}"}
+    pipeline = Pipeline(feed.settings, feed.source, feed.lake, feed.ledger, landing=feed.landing)
+    rebuild(pipeline, MemoryRebuilds(feed.lake), ["shop.old"], "the rebuild")
+    assert {state for state, _ in states(feed).values()} == {"applied"}
+    frozen = next(table for life, table in feed.lake.tables.items() if str(life) == f"shop.t@100.{kind}")
+    assert sorted(frozen.rows.column("id").to_pylist()) == [1, 2]
+
+
 def test_a_topic_that_is_found_late_holds_the_tables_that_are_beyond_it_until_they_are_rebuilt() -> None:
     feed = TopicFeed.of(Broker(), sink_uri=URI, topics=("*",))
     log = broker(feed)

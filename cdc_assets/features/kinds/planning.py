@@ -80,7 +80,7 @@ def with_kinds(
             if not _asks(rule, kind):
                 left = (
                     None
-                    if lake_state is None and beginnings.asked_only
+                    if lake_state is None and beginnings.left is not None and own_life not in beginnings.left
                     else _left(table, rules, kind, lake_state, stood)
                 )
                 if left is None:
