@@ -91,6 +91,7 @@ class LandingBatch:
         self.sources = list(self.before.sources)
         self.barriers = dict(self.before.barriers)
         self.starts = dict(self.before.starts)
+        self.omissions = dict(self.before.omissions)
         self._begun = set(self.before.next)
         self.tables = KnownTables(self.before, self.reader.schemas, by_offset=self.by_offset)
         self._dialects = Dialects(self.before)
@@ -329,8 +330,12 @@ def state_after(batch: LandingBatch, ends: Ends, proven: int) -> Landed:
         ahead=batch.ahead,
         newest=dict(reader.newest),
         starts={
-            log_partition: start.with_least(reader.least.get(log_partition, 0))
+            log_partition: start.with_least(reader.least_from(log_partition))
             for log_partition, start in batch.starts.items()
+        },
+        omissions={
+            omitted: omission.with_least(reader.least_from(omitted.partition, omitted.stop))
+            for omitted, omission in batch.omissions.items()
         },
     )
 

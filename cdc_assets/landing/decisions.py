@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.landing.batch import LandingBatch
 from cdc_assets.landing.landing import Landing
-from cdc_assets.model.landed import Decision, EventKind, Landed, LandedEvent, release_command
+from cdc_assets.model.landed import Decision, EventKind, Landed, LandedEvent, Omission, release_command
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, iso_now
@@ -59,9 +59,34 @@ def release(
         held = _held(batch.before, partition, offset)
         late[:] = _read_again(batch, held, applied, _landed_of(landing, batch.before, held)) if again else ()
         batch.events.append(_about(held, EventKind.RELEASED, "read again" if again else "passed over", by))
+        if not again:
+            omitted = OffsetRange(held.partition, held.offset, held.offset + 1)
+            batch.omissions[omitted] = Omission(held.position, _least_behind(batch, held))
 
     landing.decide(decided)
     return tuple(late)
+
+
+def _least_behind(batch: LandingBatch, held: LandedEvent) -> Tso:
+    """Return a position at or above that of a message that cannot be read, by what is landed behind it; 0 if unknown.
+
+    By offset it has a place of its own. Else a split with rows from before it tells by the greatest position only.
+    """
+    if batch.by_offset:
+        return held.position + 1
+    landed, partition = batch.before, held.partition
+    known = [
+        split.low if split.first > held.offset else split.high
+        for split in landed.splits
+        if split.partition == partition and split.last > held.offset
+    ]
+    known += [
+        event.position
+        for event in landed.events
+        if event.kind is EventKind.DDL and event.partition == partition and event.offset > held.offset
+    ]
+    known += [landed.marks[partition]] if landed.marks_at.get(partition, 0) > held.offset else []
+    return min(known, default=0)
 
 
 def _about(held: LandedEvent, kind: EventKind, what: str, by: DecidedBy) -> LandedEvent:
@@ -175,8 +200,8 @@ def _with_events(
 def accept_loss(landing: Landing, lost: OffsetRange, by: DecidedBy = DecidedBy()) -> None:
     """Write down that the messages of some offsets are gone for good, so that what is behind them is landed.
 
-    Tables of the topic lack what was in them: every listing says so from then on. Raises BadSettings for offsets that
-    are landed, and for messages that are there.
+    Tables that may have had some of them are not complete from then on, which is accepted with them. Raises
+    BadSettings for offsets that are landed, and for messages that are there.
     """
     # The messages may be in the log, or may still come.
     end = landing.ends().get(lost.partition)
@@ -205,6 +230,9 @@ def accept_loss(landing: Landing, lost: OffsetRange, by: DecidedBy = DecidedBy()
         decision_text = f"the loss of {lost.start}..{lost.stop - 1} accepted"
         decision = Decision(EventKind.LOST, lost.partition, lost.start, lost.stop, decision_text, by.who, by.when)
         batch.events.append(decision.event)
+        since = batch.last if batch.by_offset else batch.before.marks.get(lost.partition, 0)
+        omission = Omission(since) if begun is None or not missed else Omission(0, begun.least)
+        batch.omissions[lost] = omission
 
     landing.decide(decided)
 

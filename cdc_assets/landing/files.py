@@ -48,11 +48,12 @@ from cdc_assets.model.landed import (
     LandedMessage,
     LandedSplit,
     LogStart,
+    Omission,
     Stream,
     StreamEnd,
 )
 from cdc_assets.model.masks import SealKey
-from cdc_assets.model.offsets import Partition
+from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
@@ -618,14 +619,16 @@ _MAPS: Mapping[str, tuple[Callable[..., Any], int, Callable[..., Any]]] = {
     "firsts": (Partition, 2, FirstMessage),
     "newest": (Partition, 2, LandedMessage),
     "starts": (Partition, 2, LogStart),
+    "omissions": (lambda *key: OffsetRange(Partition(*key[:2]), *key[2:]), 4, Omission),
     "streams": (lambda *key: Stream(Partition(*key[:2]), TableId(*key[2:4]), key[4]), 5, StreamEnd),
     "deliveries": (lambda *key: (Partition(*key[:2]), TableId(*key[2:])), 4, DeliveryEnd),
     "emptied": (lambda *key: (Partition(*key[:2]), TableId(*key[2:])), 4, lambda low, first: (low, first)),
 }
 """The other maps of the state -> the function that makes a key, its number of fields, and the function that makes a
 value of the rest."""
-_GROWING = ("began", "streams", "deliveries", "emptied")
-"""Maps by table, of which there may be thousands: of these a landing writes what has changed."""
+_GROWING = ("began", "streams", "deliveries", "emptied", "omissions")
+"""Maps of which a landing writes what has changed: there may be thousands of tables, and one that began before a
+decision leaves that as it is."""
 _ATOMS = (int, str)
 _PLAIN = ("proven", "landed_ms", "ignored", "topic_ids", "last", "ahead")
 

@@ -183,7 +183,8 @@ class Landing:
             begun = self.landed()
             batch = self._batch(begun)
             decided(batch)
-            state = replace(begun, began=dict(batch.tables.began), streams=dict(batch.streams))
+            known: dict[str, Any] = {"began": dict(batch.tables.began), "streams": dict(batch.streams)}
+            state = replace(begun, **known, omissions=batch.omissions)
             self._commit(batch, state, LandingCounts())
 
         self._undisturbed(attempt)

@@ -462,21 +462,21 @@ def _greatest_by_table(values: Places, heads: Places, seeds: Places) -> Places:
 class PartitionState(NamedTuple):
     """The greatest mark of a partition, its deliveries, the newest message, and the least position of what was read.
 
-    None and 0 for none.
+    `least` has that of messages at or behind an offset, by these offsets. None for no mark and no message.
     """
 
     mark: Tso | None = None
     deliveries: PartitionDeliveries = PartitionDeliveries()
     newest: LandedMessage | None = None
-    least: Tso = 0
+    least: tuple[tuple[int, Tso], ...] = ()
 
 
 @dataclass
 class PartitionReader:
     """Progress of reading a feed's partitions since the newest landing, whose state is `before`.
 
-    What it yields has to be taken to the end. `least` has the least position of a row, DDL or mark in each partition,
-    `unknown` the schemas that the registry has not, `compared` those that are known to be as they were landed.
+    What it yields has to be taken to the end. `unknown` are the schemas that the registry has not, `compared` those
+    that are known to be as they were landed.
     """
 
     before: Landed
@@ -492,7 +492,8 @@ class PartitionReader:
         self.next: dict[Partition, int] = dict(self.before.next)
         self.marks: dict[Partition, Tso] = dict(self.before.marks)
         self.deliveries = DeliveryStarts(self.before)
-        self.least: dict[Partition, Tso] = {}
+        self._least: dict[Partition, dict[int, Tso]] = {}
+        self._behind = {(lost.partition, lost.stop) for lost in self.before.accepted_losses}
         self.newest: dict[Partition, LandedMessage] = dict(self.before.newest)
         self.options = replace(self.options, registry={**self.options.registry, **self.before.registered})
         self.late = LateRows(self.before, proves_ends=self.proves_ends)
@@ -614,7 +615,7 @@ class PartitionReader:
             self.marks.get(partition),
             self.deliveries.of(partition),
             self.newest.get(partition),
-            self.least.get(partition, 0),
+            tuple(self._least.get(partition, {}).items()),
         )
 
     def go_on(self, wanted: OffsetRange, state: PartitionState) -> None:
@@ -625,7 +626,8 @@ class PartitionReader:
         self.deliveries.take_over(place, state.deliveries)
         if state.newest is not None:
             self.newest[place] = state.newest
-        self._note_least(place, state.least)
+        for offset, position in state.least:
+            self._note_least(place, offset, position)
         self.finish(wanted)
 
     # --- rows ---
@@ -659,7 +661,10 @@ class PartitionReader:
         if not self.options.by_offset:
             yield from self.late.among(rows)
         place = Partition(rows.column("topic")[0].as_py(), rows.column("partition")[0].as_py())
-        self._note_least(place, pc.min(rows.column("position")).as_py())
+        self._note_least(place, 0, pc.min(rows.column("position")).as_py())
+        for behind in self._offsets_of(place):
+            later = rows.filter(pc.greater_equal(rows.column("offset"), behind))
+            self._note_least(place, behind, pc.min(later.column("position")).as_py())
         yield rows
 
     def _with_claims(self, rows: pa.Table) -> tuple[pa.Table, list[LandedEvent]]:
@@ -698,7 +703,9 @@ class PartitionReader:
         kind, ts = Kind(line["kind"]), line["commit_ts"] or 0
         position = ts if given is None else given
         if kind in (Kind.RESOLVED, Kind.DDL) and not (self.options.by_offset and given is None):
-            self._note_least(partition, position)
+            for behind in (0, *self._offsets_of(partition)):
+                if offset >= behind:
+                    self._note_least(partition, behind, position)
         if kind is Kind.RESOLVED:
             self.marks[partition] = max(position, self.marks.get(partition, 0))
             return
@@ -716,9 +723,20 @@ class PartitionReader:
         elif event.kind is EventKind.DDL or self._is_first_statement(event):
             yield event
 
-    def _note_least(self, partition: Partition, position: Tso | None) -> None:
+    def least_from(self, partition: Partition, offset: int = 0) -> Tso:
+        """Return the least position of a row, DDL or mark that was read from an offset on, 0 if there was none.
+
+        The offset is one that was landed before, or the end of an accepted loss.
+        """
+        return self._least.get(partition, {}).get(offset if (partition, offset) in self._behind else 0, 0)
+
+    def _offsets_of(self, partition: Partition) -> list[int]:
+        return [offset for of, offset in self._behind if of == partition]
+
+    def _note_least(self, partition: Partition, offset: int, position: Tso | None) -> None:
         if position:
-            self.least[partition] = min(position, self.least.get(partition, position))
+            least = self._least.setdefault(partition, {})
+            least[offset] = min(position, least.get(offset, position))
 
     def _is_first_statement(self, event: LandedEvent) -> bool:
         statement_key = event.shape or event.value

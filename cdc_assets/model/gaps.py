@@ -52,23 +52,34 @@ def complete_patterns(decisions: Decisions) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class MissedMessages:
-    """Messages that were gone when their partition was first read, and that may have been of a table.
+    """Messages that were not read, and that may have been of a table.
 
-    What came of the table after position `through` is in the partition. `later` says that parts of the feed had been
-    landed before: no statement of earlier can have meant these messages.
+    They came after position `since`, and what came of the table after position `through` is in the partition. `later`
+    says that parts of the feed had been landed before: no statement of earlier can have meant these messages. `reason`
+    says why they were not read, "" where they were gone when their partition was first read. `accepted` says that a
+    person let the feed go on without them.
     """
 
     lost: OffsetRange
     through: Tso
     later: bool = False
+    since: Tso = 0
+    reason: str = ""
+    accepted: bool = False
 
 
 def missed_text(some: Sequence[MissedMessages]) -> str:
-    """Return the sentence on messages that were gone, one or more, which tables may lack, and what can be done.
+    """Return the sentence on messages that were not read, one or more, which tables may lack, and what can be done.
 
     It is the same for all tables that may lack them.
     """
-    lost = some[0].lost
+    lost, reason = some[0].lost, some[0].reason
+    if reason:
+        more = f" (and {counted(len(some) - 1, 'range')} more)" if len(some) > 1 else ""
+        return (
+            f"{reason}{more}, and nothing shows that no change of this table was there. Bring the table anew from a "
+            "dump taken since, or from another snapshot or scan by whoever sends it"
+        )
     more = f", and so had those of {counted(len(some) - 1, 'more partition')}" if len(some) > 1 else ""
     alone = (
         "" if any(missed.later for missed in some) else ", or of one table: cdc-assets release --complete SCHEMA.TABLE"
@@ -220,7 +231,7 @@ def _sentence(
     """`giver` is the table from which the rows came, "" for the table's own, which `own` names."""
     accept = ""
     if gap.accepted:
-        accept = " A person let it go on without them (--accept-incomplete)."
+        accept = " A person let it go on without them."
     elif gap.filling.lack in _PAST_THE_LOG:
         accept = f" Or let it go on without them: cdc-assets release {pattern} --accept-incomplete."
     whose = f"{giver}, from which rows came by EXCHANGE PARTITION," if giver else own

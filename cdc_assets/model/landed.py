@@ -226,6 +226,21 @@ class LogStart:
         return replace(self, least=min((candidate for candidate in (self.least, position) if candidate), default=0))
 
 
+@dataclass(frozen=True, slots=True)
+class Omission:
+    """Messages that a feed goes on without, by a person's decision: what they changed came after position `since`.
+
+    `least` is the least position that was read behind them in their partition, 0 while nothing was.
+    """
+
+    since: Tso = 0
+    least: Tso = 0
+
+    def with_least(self, position: Tso) -> Omission:
+        """Return the omission with one more position that was read behind it, 0 for none."""
+        return replace(self, least=min((candidate for candidate in (self.least, position) if candidate), default=0))
+
+
 class LandedMessage(NamedTuple):
     """A message that was landed, by its offset and a digest of its key and value."""
 
@@ -262,7 +277,8 @@ class Landed:
     positions tables may miss rows of partitions, while these are only partly landed. `unfinished` are the partitions in
     which a transaction was not at its end, each with the end of what was written. `starts` are the partitions whose
     log did not begin at offset 0 when it was first read, `newest` the last message that was landed of each, and
-    `firsts` the first ones of an archive: by these another log of that name is recognised.
+    `firsts` the first ones of an archive: by these another log of that name is recognised. `omissions` are the
+    messages that the feed goes on without, by a person's decision.
     """
 
     identity: str = ""
@@ -289,6 +305,7 @@ class Landed:
     starts: Mapping[Partition, LogStart] = field(default_factory=dict)
     newest: Mapping[Partition, LandedMessage] = field(default_factory=dict)
     firsts: Mapping[Partition, FirstMessage] = field(default_factory=dict)
+    omissions: Mapping[OffsetRange, Omission] = field(default_factory=dict)
     events: tuple[LandedEvent, ...] = ()
     splits: tuple[LandedSplit, ...] = ()
 

@@ -247,8 +247,8 @@ class Gap:
 
     `life` is the table itself, or one from which rows came by EXCHANGE PARTITION. `since` is the first version that the
     feed has of it. `offer` is a dump that has those rows, "" if none is known. `filling` says whether the feed's own
-    rows bring them, so that they are there once these are applied. `reason` is a sentence on messages that were gone
-    before they could be read (EXPIRED), on the position at which the lake's table begins (LATE), or on rows that a
+    rows bring them, so that they are there once these are applied. `reason` is a sentence on messages that were not
+    read (EXPIRED), on the position at which the lake's table begins (LATE), or on rows that a
     window proved to be missing (PROVEN, `at` is the position of that), and what a person can do. `accepted` says that a
     person let the table go on without these rows.
     """
@@ -259,6 +259,11 @@ class Gap:
     reason: str = ""
     at: Tso = field(default=0, compare=False)
     accepted: bool = False
+
+    @property
+    def is_unread(self) -> bool:
+        """Return whether the rows were in messages that were not read."""
+        return self.filling.lack is Lack.EXPIRED
 
     @property
     def mark(self) -> str:
@@ -272,8 +277,8 @@ class Gap:
 
     def without(self, begun: Tso | None) -> str:
         """Say what is missing in a table, which begins at a position where that is later than its source."""
-        if self.filling.lack is Lack.EXPIRED:
-            return "some of its first messages"
+        if self.is_unread:
+            return "some of its messages"
         return f"its rows from before {self.since if begun is None else begun}"
 
     def is_filled(self, through: Tso) -> bool:

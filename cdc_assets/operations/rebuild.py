@@ -655,7 +655,7 @@ def refusals(
 def _refusals_of(life: Life, planned: Plan, seen: EarlierRuns, retention_days: int) -> Iterator[str]:
     table, applied = planned.history.lives[life], seen.applied.get(life)
     begun = life.version if table.base is None else table.base.at
-    if table.gap is not None:
+    if table.gap is not None and not table.gap.accepted:
         yield f"{life} cannot be built from the feed alone. {gap_text(table.gap, life)}"
     elif reason := expired_files(table, planned.checkpoint, retention_days):
         yield reason

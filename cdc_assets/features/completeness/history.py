@@ -12,8 +12,9 @@ were in the partition.
 A table is no longer complete where a window proves that rows of it came past the feed (`MissingRows`), or where a DDL
 is of a tool that brings them so.
 
-Messages that were gone are no loss to a table that begins, is renamed to its name or is emptied where all that came
-after is there. A statement that tables are complete means what was gone when the first part of the feed was read.
+Messages that were not read are no loss to a table that begins, is renamed to its name or is emptied where all that came
+after is there, nor to one that had lost its name before them. A statement that tables are complete means what was gone
+when the first part of the feed was read.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def with_gaps(
 ) -> History:
     """Return the history with the gaps of every life, by what people state of tables in the rules.
 
-    `missed` are the messages of tables, by their names, that were gone before they could be read. `missing` are the
+    `missed` are the messages of tables, by their names, that were not read. `missing` are the
     rows that windows proved to be missing.
     """
     patterns, lost, proven = rules.complete, ByName(missed or {}), dict(missing or {})
@@ -49,7 +50,11 @@ def with_gaps(
     stopped: set[Life] = set()
     by_feed, shown = dict[Life, bool](), dict[Life, MissingRows]()
     ordered = sorted(
-        ((event.at, life, event) for life, table in history.lives.items() for event in table.events),
+        (
+            (event.at, life, event, until)
+            for life, table in history.lives.items()
+            for event, until in zip(table.events, [*(event.at for event in table.events[1:]), FOREVER], strict=True)
+        ),
         key=lambda entry: entry[0],
     )
 
@@ -69,10 +74,10 @@ def with_gaps(
     for version, group in groupby(ordered, key=lambda entry: entry[0]):
         if proven:
             prove(version)
-        events = [(life, event) for _, life, event in group]
-        partners = (event.other for _, event in events if isinstance(event, Exchanged))
+        events = [(life, event, until) for _, life, event, until in group]
+        partners = (event.other for _, event, _ in events if isinstance(event, Exchanged))
         before = {life: _at(now.get(life), version) for life in partners}
-        for life, event in events:
+        for life, event, until in events:
             if life in stopped:
                 continue
             if life not in now:
@@ -92,10 +97,10 @@ def with_gaps(
                 shown.pop(life, None)
             lost_here = () if event.name is None else lost.get(event.name, ())
             begin = _begin(now[life], event) if lost_here else None
-            due = [loss for loss in lost_here if begin is not None and loss.through > begin]
+            due = [loss for loss in lost_here if begin is not None and loss.since < until and loss.through > begin]
             if due:
                 offered = history.offered.get(life)
-                now[life] = _missed(life, sorted(due), offered, complete=is_complete(life, patterns)) or now[life]
+                now[life] = _missed(life, due, offered, complete=is_complete(life, patterns)) or now[life]
             if isinstance(event, Held):
                 stopped.add(life)
             gaps[life].append((version, now[life]))
@@ -142,12 +147,13 @@ def _begin(state: Gap | Whole, event: Event) -> Tso | None:
 
 def _missed(life: Life, due: Sequence[MissedMessages], offered: Base | None, *, complete: bool) -> Gap | None:
     """Return the gap of a table whose rows may have been in messages that were gone."""
-    lost = [missed for missed in due if missed.later or not complete]
+    lost = sorted(missed for missed in due if missed.later or not complete)
+    lost = [missed for missed in lost if not missed.accepted] or lost
     if not lost:
         return None
     brings = offered is not None and all(missed.through <= offered.at for missed in lost)
     offer = offered.uri if offered is not None and brings else ""
-    return Gap(life, offer, Filling(Lack.EXPIRED), missed_text(lost))
+    return Gap(life, offer, Filling(Lack.EXPIRED), missed_text(lost), accepted=lost[0].accepted)
 
 
 def _whole(event: Event) -> Whole | None:

@@ -93,10 +93,11 @@ def accept_incomplete(
     accepted.
     """
     now = iso_now()
+    accepted = {decision.accepted for decision in pipeline.lake.decisions().of(CompletePattern)}
 
     def statements(history: History) -> list[CompletePattern]:
         gaps = {table.gap for life, table in history.lives.items() if table.gap and _is_meant(tables, life, table.name)}
-        due = [gap for gap in gaps if gap.accepted is undo]
+        due = [gap for gap in gaps if (gap.mark in accepted if undo else not gap.accepted)]
         if not due:
             requirement = "is accepted as it is" if undo else "lacks rows that nobody accepted to be missing"
             known = ", ".join(sorted(incomplete_tables(history))) or "no table"

@@ -509,8 +509,9 @@ class _Proof:
             return f"it is applied through {applied.progress.tso}, above {self.at}, of when the source is read."
         if not self.dump.present and plan.checkpoint < self.at:
             return f"the changefeed has come to {plan.checkpoint} only, and the source is as of {self.at}."
-        is_proven = plan.history.lives[life].missing is not None  # the source says which rows it lacks
-        return "" if is_proven else lacks.get("rows", "")
+        table = plan.history.lives[life]
+        is_omitted = table.gap is not None and table.gap.accepted and table.gap.is_unread
+        return "" if table.missing is not None or is_omitted else lacks.get("rows", "")  # the source says which
 
 
 @dataclass

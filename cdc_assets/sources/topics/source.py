@@ -24,6 +24,7 @@ from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import ByName, TableId
 from cdc_assets.model.splits import DataFile, LateFile, Listing, Place, SchemaFile, SettledFiles
 from cdc_assets.model.tso import Tso
+from cdc_assets.model.wording import counted
 from cdc_assets.sources import FeedInputs, KnownFiles, changefeed_toml
 from cdc_assets.sources.topics import LogReader, connect_log
 from cdc_assets.sources.topics.fence import Fence, find_fence, unreadable
@@ -117,7 +118,6 @@ class TopicsSource:
             warnings=(
                 *kept,
                 *_waiting(waiting),
-                *_losses(landed),
                 *(_gone(landed) if self.options.messages.by_offset and self.options.archive is None else ()),
                 *without_rows(landed),
                 *(f"{words}." for words in landed.taken_away),
@@ -125,7 +125,12 @@ class TopicsSource:
             published=landed.landed_ms / 1000,
             gone=landed.expired,
             unread=unread_messages(landed),
-            missed=missed_by_table(landed, (*(file.table for file in files), *landed.began), self.routing),
+            missed=missed_by_table(
+                landed,
+                (*(file.table for file in files), *landed.began),
+                self.routing,
+                [*omitted_messages(landed), *self._passed(landed)],
+            ),
         )
 
     def _alike(self, landed: Landed) -> dict[str, str]:
@@ -231,6 +236,14 @@ class TopicsSource:
         if not fence.tso:
             raise MetadataMissing(self._no_fence(landed, fence.kept_by))
         return fence
+
+    def _passed(self, landed: Landed) -> Iterator[tuple[MissedMessages, TableId | None]]:
+        """Yield the messages that cannot be read and hold no table meanwhile, each with its table where known."""
+        for bad in landed.open_bad if self.options.passes_bad else ():
+            if bad.table is None or self.options.messages.by_offset:
+                lost = OffsetRange(bad.partition, bad.offset, bad.offset + 1)
+                reason = f"the message {bad.offset} of {bad.partition} cannot be read and waits for a decision"
+                yield MissedMessages(lost, _FOREVER, True, bad.position, reason), bad.table
 
     def _problems(self, landed: Landed) -> Iterator[tuple[str, str]]:
         """Yield the messages that cannot be read: rows of a known table stop at the mark before them.
@@ -358,15 +371,6 @@ def _waiting(renames: Sequence[SchemaFile]) -> Iterator[str]:
             f"the rename to {names} at {renames[0].version} waits for a greater mark: a statement may rename several "
             "tables, and its messages need not all be there yet."
         )
-
-
-def _losses(landed: Landed) -> tuple[str, ...]:
-    """Report what a person accepted for ever: the tables lack it."""
-    return tuple(
-        f"the {len(lost):,} messages {lost.start}..{lost.stop - 1} of {lost.partition} were lost, as a person "
-        "accepted: tables of this topic may lack changes until they are imported anew."
-        for lost in landed.accepted_losses
-    )
 
 
 def _gone(landed: Landed) -> Iterator[str]:
@@ -512,20 +516,49 @@ def unread_messages(landed: Landed) -> tuple[MissedMessages, ...]:
     )
 
 
+def omitted_messages(landed: Landed) -> Iterator[tuple[MissedMessages, TableId | None]]:
+    """Yield the messages that the feed goes on without, by decisions, each with its table where that is known."""
+    for decision in landed.decisions:
+        omitted = OffsetRange(decision.partition, decision.offset, decision.stop)
+        if (omission := landed.omissions.get(omitted)) is not None:
+            start = landed.starts.get(decision.partition)
+            begins = start is not None and omitted.stop <= start.offset
+            if decision.kind is EventKind.LOST:
+                lost = f"{counted(len(omitted), 'message')} {omitted.start}..{omitted.stop - 1} of {omitted.partition}"
+                reason = f"the {lost} {'was' if len(omitted) == 1 else 'were'} lost"
+            else:
+                reason = f"the message {omitted.start} of {omitted.partition} was passed over, as it cannot be read"
+            later = start.later if start is not None and begins else True
+            through = omission.least or _FOREVER
+            yield MissedMessages(omitted, through, later, omission.since, reason, accepted=True), decision.table
+
+
 def missed_by_table(
-    landed: Landed, names: Iterable[TableId], routing: Routing
+    landed: Landed,
+    names: Iterable[TableId],
+    routing: Routing,
+    more: Iterable[tuple[MissedMessages, TableId | None]] = (),
 ) -> dict[TableId, tuple[MissedMessages, ...]]:
-    """Return the messages that may have been of tables of these names, by name; no name of which there are none."""
-    lost = unread_messages(landed)
-    if not lost:
+    """Return the messages that may have been of tables of these names, by name; no name of which there are none.
+
+    `more` are messages beside those that were gone when their partition was first read, with their table if known.
+    """
+    missed = [*((messages, None) for messages in unread_messages(landed)), *more]
+    if not missed:
         return {}
     places, missed_messages = _Places(landed, routing), {}
     for name in ByName(dict.fromkeys(name for name in names if name.table)):
         table_places = places.of(name)
-        if missed := tuple(
-            messages for messages in lost if {messages.lost.partition, messages.lost.partition.topic} & table_places
+        if own := tuple(
+            messages
+            for messages, table in missed
+            if (
+                {messages.lost.partition, messages.lost.partition.topic} & table_places
+                if table is None or not table.table
+                else table.folded == name.folded
+            )
         ):
-            missed_messages[name] = missed
+            missed_messages[name] = own
     return missed_messages
 
 

@@ -69,7 +69,7 @@ def _pairs(event: LandedEvent) -> tuple[tuple[TableId, TableId], ...]:
     return rename_pairs(event.query, schema)
 
 
-_NAMED_IN = (EventKind.SCHEMA, EventKind.BAD)
+_NAMED_IN = (EventKind.SCHEMA, EventKind.BAD, EventKind.RELEASED)
 """Events whose table is named as rows name it."""
 
 
