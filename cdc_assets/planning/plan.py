@@ -58,7 +58,7 @@ from cdc_assets.model.table_history import (
     TableHistory,
 )
 from cdc_assets.model.tso import FOREVER, Tso
-from cdc_assets.planning.held_back import held_back
+from cdc_assets.planning.held_back import Naming, held_back
 from cdc_assets.planning.inputs import Beginnings, FeedFacts, TableRules
 from cdc_assets.planning.recipe import Recipes, made_for
 
@@ -404,9 +404,14 @@ class _Chain:
             return steps
         at, aside = self.renamed or (0, None)
         if aside is not None and steps and steps[-1] == self.stop and self.stop is not None and self.stop.at == at:
-            there = self.applied is not None or len(steps) > 1
-            if there and (self.applied is None or self.applied.name != aside):
-                steps.insert(-1, RenameTable(life, at - 1, aside))
+            newest = max((number for number, step in enumerate(steps) if isinstance(step, Naming)), default=-1)
+            match steps[newest]:  # it never has the name that it would have to give up
+                case CreateTable() as step:
+                    steps[newest] = replace(step, name=aside)
+                case RenameTable() | RecoverTable() as step:
+                    steps[newest] = replace(step, to=aside)
+                case _ if self.applied is not None and self.applied.name not in (None, aside):
+                    steps.insert(0, RenameTable(life, self.applied.ddl, aside, late=True))
         return steps
 
     def _begin(self, state: AppliedState, event: Event) -> CreateTable:

@@ -214,6 +214,32 @@ def test_a_source_table_keeps_the_name_that_a_history_table_would_have(orders: L
     assert len(changes(lake, "orders__changes")) == 4
 
 
+@pytest.mark.parametrize("kind", ["log", "scd2"])
+@pytest.mark.parametrize("before", [None, FIRST + 20], ids=["in one run", "in a later run"])
+@pytest.mark.parametrize("at", [FIRST + 1, FIRST + 30], ids=["beside its CREATE", "later"])
+def test_what_is_applied_with_the_loss_of_its_name_is_in_a_history_table(
+    kind: str, before: int | None, at: int, tmp_path: Path
+) -> None:
+    feed, lake, ledger = LittleFeed(tmp_path), MemoryLake(), Ledger("sqlite://")
+    history = {"shop.orders": {"kinds": [kind], "suffix": {kind: "__h"}}}
+    feed.create("shop.orders")
+    feed.rows("shop.orders", FIRST, [("I", FIRST + 2, 1, "a")])
+    feed.publish(FIRST + 10)
+    if before is not None:
+        later(feed, lake, ledger, history=history)
+    feed.rows("shop.orders", FIRST, [("I", FIRST + 25, 2, "b")])
+    feed.create("shop.orders__h", at if before is None else FIRST + 30)
+    feed.rows("shop.orders", FIRST, [("I", FIRST + 35, 3, "c")])
+    feed.publish(FIRST + 40)
+    outcome = later(feed, lake, ledger, history=history)
+    assert [str(table.life) for table in outcome.tables if table.state == "held"] == [f"shop.orders@{FIRST}.{kind}"]
+    assert TableId("shop", "orders__h") in {state.name for life, state in lake.applied().items() if not life.kind}
+    history["shop.orders"]["suffix"] = {kind: "__of"}
+    outcome = later(feed, lake, ledger, history=history)
+    assert not any(table.state == "held" for table in outcome.tables)
+    assert sorted(lake.read(TableId("shop", "orders__of")).column("id").to_pylist()) == [1, 2, 3]
+
+
 def test_a_history_table_that_never_had_its_name_is_nowhere_else(orders: LittleFeed) -> None:
     orders.create("shop.orders__log", FIRST - 10)
     (held,) = (table for table in applied(orders, MemoryLake(), history={"shop.orders": "log"}).tables if table.reason)
@@ -462,7 +488,7 @@ def test_a_history_table_whose_name_a_table_of_the_source_has_says_so_and_what_h
     assert feed.apply(FIRST + 20) == []
     feed.history = {"s.a": "log"}
     ((name, reason),) = feed.apply(FIRST + 21)
-    assert (name, "is called s.a__log in the lake, as this one would be" in reason) == ("s.a__log", True)
+    assert (name, "is called s.a__log, as this one would be: it keeps its name" in reason) == ("s.a__log", True)
     assert "suffix: {log: __log_of}" in reason
     feed.history = {"s.a": {"kinds": ["log"], "suffix": {"log": "__log_of"}}}
     assert feed.apply(FIRST + 22) == []

@@ -102,11 +102,15 @@ def late(directory: Path) -> Shop:
 
 
 def named_alike(directory: Path) -> Shop:
-    shop = Shop(directory)
-    shop.create("shop.orders__log", FIRST + 12)
+    shop = Shop(directory, history={"shop.orders": "log"})
+    shop.create("shop.order", FIRST + 12)
     shop.apply()
-    shop.given = {"history": {"shop.orders": "log"}}
+    shop.given = {"history": {**shop.given["history"], **log_called("shop.order", "s__log")}}
     return shop
+
+
+def log_called(table: str, suffix: str) -> dict[str, Any]:
+    return {table: {"kinds": ["log"], "suffix": {"log": suffix}}}
 
 
 def named_later(directory: Path) -> Shop:
@@ -266,13 +270,13 @@ SCENARIOS: Mapping[str, Scenario] = {
         named_alike,
         "shop.orders__log",
         "is called shop.orders__log in the lake",
-        {"suffix": gives(history={"shop.orders": {"kinds": ["log"], "suffix": {"log": "__log_of"}}})},
+        {"suffix": gives(history={"shop.orders": "log", **log_called("shop.order", "__log_of")})},
     ),
     "the name of a table of the source": Scenario(
         named_later,
         "shop.orders__log",
         "a table of the source is called",
-        {"suffix": gives(history={"shop.orders": {"kinds": ["log"], "suffix": {"log": "__log_of"}}})},
+        {"suffix": gives(history=log_called("shop.orders", "__log_of"))},
     ),
     "a tracked column that is none": Scenario(
         tracking,
