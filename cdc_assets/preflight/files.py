@@ -137,7 +137,7 @@ def rows_of_no_table(
         until = ends.get(names[0][0].folded, FOREVER) if len(names) == 1 else FOREVER
         at = newest_row(file, until) if until <= listing.checkpoint else None
         if at is not None and until <= at <= listing.checkpoint and (file.root, at) not in versions:
-            yield file.path, f"{names[0][0]} has a row at {at}. {_NAMELESS.format(until - 1)}"
+            yield file.path, f"{names[0][0]} has a row at {at}. {_NAMELESS.format(until)}"
 
 
 def _behind_unknown(listing: Listing, history: History) -> Iterator[tuple[str, str]]:
