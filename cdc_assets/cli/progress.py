@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.tso import tso_time
 
 
 class _ErrorOutput(logging.Handler):
@@ -37,22 +36,21 @@ def watching(quiet: bool) -> Iterator[Callable[..., None] | None]:
         yield None
         return
     if not sys.stderr.isatty():
+        from cdc_assets.report.plan_text import log_steps
+
         print("reading the changefeed", file=sys.stderr, flush=True)
-
-        def line(step: Any, table: TableId, number: int, count: int) -> None:
-            line_text = f"{number + 1}/{count} {type(step).__name__} {table} {tso_time(step.at)}"
-            print(line_text, file=sys.stderr, flush=True)
-
-        yield line
+        yield log_steps(lambda line: print(line, file=sys.stderr, flush=True))
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from cdc_assets.report.plan_text import step_title
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as display:
         task = display.add_task("reading the changefeed", total=None)
 
         def bar(step: Any, table: TableId, number: int, count: int) -> None:
-            display.update(task, description=f"{type(step).__name__} {table}", completed=number, total=count)
+            display.update(task, description=f"{table}: {step_title(step)}", completed=number, total=count)
 
         yield bar

@@ -28,9 +28,9 @@ from cdc_assets.model.reports import StagedWindow
 from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.pipeline.outcome import NO_HOOKS, Outcome, RunHooks, TableOutcome
-from cdc_assets.pipeline.pipeline import log_steps
 from cdc_assets.planning.partitions import PartitionKey, format_partition_key, life_of, limit_of, parse_partition_key
 from cdc_assets.planning.plan import Plan, step_order
+from cdc_assets.report.plan_text import log_steps
 
 
 def related(planned: Plan, life: Life, limit: Progress) -> tuple[Step, ...]:

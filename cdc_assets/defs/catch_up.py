@@ -37,10 +37,11 @@ from cdc_assets.operations.maintenance import MOVE_HEADS, compact_overdue, expir
 from cdc_assets.operations.named import table_called
 from cdc_assets.operations.release import propose_release
 from cdc_assets.pipeline.outcome import Outcome, RunHooks, TableOutcome
-from cdc_assets.pipeline.pipeline import Pipeline, log_steps
+from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.partitions import PartitionKey, partition_keys
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import families, steps_of
+from cdc_assets.report.plan_text import log_steps
 from cdc_assets.run_coordinator import CHANGEFEED_TAG, GAVE_WAY_TAG
 
 _LOOK_SECONDS, _REST_SECONDS = 0.5, 5.0

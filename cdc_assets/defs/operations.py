@@ -23,8 +23,8 @@ from cdc_assets.operations.maintenance import MaintenanceResult
 from cdc_assets.operations.rebuild import SwappedTable
 from cdc_assets.operations.requests import REQUIRED, Operation, OperationRun, Request
 from cdc_assets.pipeline.outcome import RunHooks
-from cdc_assets.pipeline.pipeline import log_steps
 from cdc_assets.planning.partitions import format_partition_key, format_table
+from cdc_assets.report.plan_text import log_steps
 from cdc_assets.run_coordinator import TABLE_TAG, TABLES_TAG
 
 Events = Callable[[dg.OpExecutionContext, ConfiguredFeed, LakePipeline, Callable[..., Iterator[Any]]], Iterator[Any]]

@@ -42,10 +42,11 @@ from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.operations.requests import OperationRun, RebuildRequest
 from cdc_assets.operations.tickets import Tickets, is_open, kept_alive
 from cdc_assets.pipeline.missing_files import expired_files, missing_files
-from cdc_assets.pipeline.pipeline import Pipeline, PipelineLake, gone_file, log_steps
+from cdc_assets.pipeline.pipeline import Pipeline, PipelineLake, gone_file
 from cdc_assets.pipeline.replay import ReplayRequest, plan_replay
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import families
+from cdc_assets.report.plan_text import log_steps
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import Source
 

@@ -146,15 +146,6 @@ Watch = Callable[[Step, TableId, int, int], None]
 """Called with a step, the name of the table that it writes, its number (from 0) and the number of all."""
 
 
-def log_steps(say: Callable[[str], object]) -> Watch:
-    """Return a `watch` for a pipeline that logs each step in a line: `3/17 ApplyRows shop.orders@5 at 9`."""
-
-    def watch(step: Step, table: TableId, number: int, count: int) -> None:
-        say(f"{number + 1}/{count} {type(step).__name__} {step.life} at {step.at}")
-
-    return watch
-
-
 def _refuse_unready(step: Step, tables: Mapping[Life, TableRun], made: Mapping[Life, Sequence[Life]]) -> None:
     """Refuse what is not to come before a table that stopped earlier in this run: its rows of then would be lost.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from cdc_assets.model.schema_changes import (
     DeleteRows,
     DropColumn,
     MoveColumns,
+    Predicate,
     Rekey,
     RenameColumn,
     RetypeColumn,
@@ -37,7 +38,10 @@ from cdc_assets.report.tables import column_type, ranges_of
 
 if TYPE_CHECKING:
     from cdc_assets.model.offsets import Partition
+    from cdc_assets.model.releases import Release
+    from cdc_assets.model.schema import TableId
     from cdc_assets.model.splits import DataFile
+    from cdc_assets.pipeline.pipeline import Watch
     from cdc_assets.planning.plan import Plan
 
 METADATA_ONLY = "metadata only"
@@ -87,7 +91,7 @@ def _taken(step: Step, plan: Plan) -> list[StepText]:
             event.action,
             "; ".join(_change(change) for change in event.changes)
             + "; applied when the table is created"
-            + (f" ({event.release})" if event.release is not None else ""),
+            + (f" ({_released(event.release)})" if event.release is not None else ""),
             event.file.query,
         )
         for event in history.events
@@ -104,8 +108,33 @@ def describe_step(step: Step, plan: Plan) -> StepText:
     if isinstance(step, RenameTable):
         detail = f"{history.called_at(step.at - 1)} → {step.to}"
     if event is not None and event.release is not None and not isinstance(step, ApplyRows):
-        detail = f"{detail} ({event.release})"
+        detail = f"{detail} ({_released(event.release)})"
     return StepText(step.at, tso_time(step.at), str(history.called_at(step.at)), action, detail, query, cost, undo)
+
+
+def _released(release: Release) -> str:
+    """Describe a release without its text, which is the query of the step."""
+    return f"released: {release.way}" + (" a text of yours" if release.text else "")
+
+
+def step_title(step: Step) -> str:
+    """Describe in a few words what a step does to its table, as a plan calls it: `create`, `delete all rows`."""
+    match step:
+        case ChangeTable() | RenameTable():
+            action, detail, _, _ = _words(step)
+            return detail if action == "change" else f"{action} to {detail}"
+        case ExchangePartition(_, other):
+            return f"exchange with {other.born_as}"
+    return _words(step)[0]
+
+
+def log_steps(say: Callable[[str], object]) -> Watch:
+    """Return a `watch` for a pipeline that logs each step in a line: `3/17 shop.orders: create (2026-01-01T…)`."""
+
+    def watch(step: Step, table: TableId, number: int, count: int) -> None:
+        say(f"{number + 1}/{count} {table}: {step_title(step)} ({tso_time(step.at)})")
+
+    return watch
 
 
 def _words(step: Step) -> tuple[str, str, str, str]:
@@ -133,7 +162,7 @@ def _words(step: Step) -> tuple[str, str, str, str]:
         case RecoverTable(_, _, to):
             return "recover", f"restored as {to}", METADATA_ONLY, "rename back"
         case ExchangePartition(_, other, _, predicate, partitioned, _):
-            exchanged_rows = f"rows where {predicate} and all rows of {other.born_as}"
+            exchanged_rows = f"rows where {_condition(predicate)} and all rows of {other.born_as}"
             return (
                 "exchange",
                 exchanged_rows if partitioned else f"with rows of {other.born_as}",
@@ -176,6 +205,12 @@ def _rewrites(change: SchemaChange) -> bool:
     return any(needs_conversion(retype.old, retype.new) or not widens(retype.old, retype.new) for retype in retypes)
 
 
+def _condition(predicate: Predicate) -> str:
+    from cdc_assets.ddl.predicate import spark_sql
+
+    return spark_sql(predicate)
+
+
 def _change(change: SchemaChange) -> str:
     match change:
         case AddColumn(column, default, approximate):
@@ -199,6 +234,6 @@ def _change(change: SchemaChange) -> str:
             return f"match rows by ({', '.join(key)})" if key else "match rows as a multiset"
         case DeleteRows(None):
             return "delete all rows"
-        case DeleteRows(predicate):
-            return f"delete rows where {predicate}"
+        case DeleteRows(Predicate() as predicate):
+            return f"delete rows where {_condition(predicate)}"
     raise TypeError(change)

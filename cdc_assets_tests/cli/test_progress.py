@@ -40,4 +40,4 @@ def test_a_log_has_a_line_before_the_first_step(capsys: pytest.CaptureFixture[st
         assert capsys.readouterr().err == "reading the changefeed\n"
         assert watch is not None
         watch(DropTable(Life(table, FIRST), FIRST), table, 0, 3)
-    assert capsys.readouterr().err.startswith("1/3 DropTable shop.orders ")
+    assert capsys.readouterr().err.startswith("1/3 shop.orders: drop (")

@@ -27,6 +27,8 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.operations.release import decide, propose_release, release, undo
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.report.plan_text import describe_plan, step_title
+from cdc_assets.report.text import step_lines
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.memory_lake import MemoryLake
@@ -218,6 +220,18 @@ def test_a_partition_of_another_hash_is_released(feed: Feed) -> None:
     release(feed.pipeline(), "shop.parts", 200, "rebuild")
     assert feed.apply(300).complete
     assert feed.rows("parts") == [{"id": 2, "n": 6}]
+
+
+def test_a_plan_of_a_release_has_its_text_once_and_the_condition_in_sql(feed: Feed) -> None:
+    feed.schema(200, "ALTER TABLE `orders` TRUNCATE PARTITION `p1`", 54, columns("n"))
+    assert feed.table(feed.apply(300)).state == "held"
+    text = "ALTER TABLE orders PARTITION BY RANGE (id) (PARTITION p1 VALUES LESS THAN (2)), TRUNCATE PARTITION p1"
+    release(feed.pipeline(), "shop.orders", 200, "apply", text)
+    pipeline = feed.pipeline()
+    lines = list(step_lines(describe_plan(pipeline.planner.plan()[1])))
+    assert lines[0].endswith("change: delete rows where (`id` < 2) (released: apply a text of yours)")
+    assert "\n".join(lines).count(text) == 1
+    assert [step_title(step) for step in pipeline.planner.plan()[1].steps][:1] == ["delete rows where (`id` < 2)"]
 
 
 def test_a_late_ddl_is_applied_when_it_is_released(feed: Feed) -> None:
