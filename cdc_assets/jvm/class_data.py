@@ -29,8 +29,14 @@ def class_data_options() -> list[str]:
     for place in share_dirs():
         archive = place / "class-data" / name
         if archive.exists():
-            return [f"-XX:SharedArchiveFile={archive}", _QUIET] if " " not in str(archive) else []
+            return [quoted_option(f"-XX:SharedArchiveFile={archive}"), _QUIET]
     return []
+
+
+def quoted_option(option: str) -> str:
+    """Return a JVM option as Spark's launcher reads it from a list parted by spaces."""
+    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"' if any(sign in option for sign in " '\"\\") else option
 
 
 def make_class_data() -> Path | None:
@@ -54,7 +60,7 @@ def make_class_data() -> Path | None:
             "-m",
             "cdc_assets.lake.spark.training",
             place,
-            f"-XX:ArchiveClassesAtExit={made}",
+            quoted_option(f"-XX:ArchiveClassesAtExit={made}"),
             _QUIET,
         ]
         subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from cdc_assets.jvm import class_data
-from cdc_assets.jvm.class_data import class_data_options, make_class_data
+from cdc_assets.jvm.class_data import class_data_options, make_class_data, quoted_option
 
 
 @pytest.fixture
@@ -80,3 +81,9 @@ def test_naming_the_archive_loads_no_engine() -> None:
     program = "import sys, cdc_assets.jvm.class_data; print('pyspark' in sys.modules or 'pyarrow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("directory", ["plain", "with space", 'a "quoted" one', "back\\slash"])
+def test_an_option_with_any_path_is_one_option_to_sparks_launcher(directory: str) -> None:
+    option = f"-XX:SharedArchiveFile=/{directory}/made.jsa"
+    assert shlex.split(f"{quoted_option(option)} {quoted_option('-Xlog:disable')}") == [option, "-Xlog:disable"]
