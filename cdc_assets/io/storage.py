@@ -65,6 +65,11 @@ class Opener:
                 f"{self.uri}: the storage options are not valid: {self.redacted(error)}. Correct them."
             ) from None
 
+    def is_there(self) -> bool:
+        """Return whether the directory of the prefix exists, or its bucket. Raises as `attempt` does."""
+        place = self.prefix if self.protocol in ("file", "memory") else self.prefix.partition("/")[0]
+        return self.attempt(lambda: bool(self.file_system.exists(place)))
+
     def read(self, path: str) -> bytes:
         """Return the bytes of a file; `path` is relative to the prefix.
 

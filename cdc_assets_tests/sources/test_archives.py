@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cdc_assets.errors import BadSettings, InputError, MalformedData
+from cdc_assets.errors import BadSettings, BucketMissing, InputError, MalformedData
 from cdc_assets.model.offsets import LogEnds, OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.sources import FeedInputs
@@ -153,6 +153,13 @@ def test_offsets_are_not_known_where_messages_are_missing_or_in_two_files(
     directory = confluent(tmp_path, ".avro", in_avro, starts=(0, second))
     with pytest.raises(InputError, match=sentence):
         read(archive(directory, "confluent"), 0, 9)
+
+
+def test_an_archive_that_does_not_exist_is_no_empty_one(tmp_path: Path) -> None:
+    with pytest.raises(BucketMissing, match=r"/topix does not exist; expected the directory of the archived topics"):
+        read(archive(tmp_path / "topix", "records"))
+    (tmp_path / "topix").mkdir()
+    assert read(archive(tmp_path / "topix", "records")) == []
 
 
 def test_messages_without_value_that_were_set_aside_are_refused(tmp_path: Path) -> None:

@@ -228,9 +228,8 @@ class StorageSink:
         return None if data is None else Place(data.root, data.version, data.directory, data.dispatcher, data.number)
 
     def _without_metadata(self) -> Exception:
-        opener, file_system = self.opener, self.opener.file_system
-        place = opener.prefix if opener.protocol in ("file", "memory") else opener.prefix.partition("/")[0]
-        if not opener.attempt(lambda: bool(file_system.exists(place))):
+        opener = self.opener
+        if not opener.is_there():
             return BucketMissing(
                 f"{opener.uri} does not exist; expected the prefix that TiCDC writes to. "
                 "Give the sink URI exactly as TiCDC has it.",

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.errors import InputError
+from cdc_assets.errors import BucketMissing, InputError
 from cdc_assets.io.storage import Opener
 from cdc_assets.model.offsets import Ends, LogEnds, OffsetRange, Partition
 from cdc_assets.sources.topics import BATCH_BYTES, PUT_BACK, message_schema
@@ -49,9 +49,16 @@ class ArchiveReader:
     def ends(self, concerns: Callable[[str], bool]) -> Ends:
         """Return the first offset of each partition and the one behind its last, by the files that are there.
 
-        Raises InputError where two files have different messages at one offset.
+        Raises BucketMissing where the archive does not exist, and InputError where two files have different messages at
+        one offset.
         """
         entries = tuple(sorted((Entry(path, size, etag) for path, size, etag, _ in self.opener.entries()), key=_path))
+        if not entries and not self.opener.is_there():
+            raise BucketMissing(
+                f"the archive {self.opener.uri} does not exist; expected the directory of the archived topics. Correct "
+                "the archive's uri (--archive).",
+                file=self.opener.uri,
+            )
         if entries != self._entries:
             spans_by_partition: dict[Partition, list[Span]] = {}
             self._sizes, self._recent = {entry.path: entry.size for entry in entries}, {}
