@@ -94,7 +94,10 @@ def _values(column: Column, texts: Sequence[str], places: Sequence[str]) -> pa.A
     read = values(pa.array(given, pa.binary() if binary else pa.string()), column).array
     if read.null_count:
         place = next(place for place, value in zip(places, read.to_pylist(), strict=True) if value is None)
-        raise BadSettings(f"{place}: what it has is no value of the key column {column.name}, which is {column.type}.")
+        raise BadSettings(
+            f"{place}: what it has is no value of the key column {column.name}, which is {column.type}. "
+            "Give the values alone, in the order of the key's columns."
+        )
     return read
 
 

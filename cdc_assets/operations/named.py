@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
@@ -10,10 +11,14 @@ from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.wording import counted
 
 if TYPE_CHECKING:
     from cdc_assets.model.table_history import TableHistory
     from cdc_assets.planning.plan import Plan
+
+_MOST_NAMES = 12
+"""Most tables of which a message names all."""
 
 
 def is_called(text: str, names: Iterable[Life | TableId | str | None]) -> bool:
@@ -28,8 +33,19 @@ def no_such_table(
     text: str, names: Iterable[TableId | str | None], expected: str = "a name or an identity"
 ) -> BadSettings:
     """Return the error for a text that is no table's, with the present names of the tables and what is `expected`."""
-    known = ", ".join(sorted({str(name) for name in names if name is not None}))
-    return BadSettings(f"no table is called {text}; known are {known or 'none'}. Give {expected}.")
+    return BadSettings(f"no table is called {text}; {known_names(text, names)}. Give {expected}.")
+
+
+def known_names(text: str, names: Iterable[TableId | str | None]) -> str:
+    """Return a clause with the names that exist: all of a few, of many those most like a text that is none of them."""
+    sorted_names = sorted({str(name) for name in names if name is not None})
+    if len(sorted_names) <= _MOST_NAMES:
+        return f"known are {', '.join(sorted_names) or 'none'}"
+    by_fold = {fold_name(name): name for name in sorted_names}
+    alike = [by_fold[name] for name in get_close_matches(fold_name(text), by_fold, n=3, cutoff=0.6)]
+    nearest = f"nearest are {', '.join(alike)}" if len(alike) > 1 else f"nearest is {alike[0]}" if alike else ""
+    count = counted(len(sorted_names), "table")
+    return f"{nearest}, of {count}" if nearest else f"none of the {count} is called alike (`status` lists them)"
 
 
 def mirrors(planned: Plan) -> dict[Life, TableHistory]:

@@ -15,7 +15,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.lake.lake_table import LakeTable
 from cdc_assets.lake.scan import TableScan
 from cdc_assets.lake.state import LakeState
-from cdc_assets.operations.named import is_called, no_such_table
+from cdc_assets.operations.named import is_called, known_names, no_such_table
 from cdc_assets.operations.opening import open_state, read_ledger, refuse_missing
 from cdc_assets.operations.status import changefeeds_of
 from cdc_assets.settings.lake import LakeSettings
@@ -139,9 +139,13 @@ def selected_rows(lake: LakeSettings, sql: str) -> QueriedRows:
             ]
             return QueriedRows(rows.rename_columns(heads), tuple(dict.fromkeys(read.values())))
         except duckdb.CatalogException as error:
-            absences = [tables.absence(".".join(name)) for name in _table_names(database, sql)]
-            reason = " ".join(filter(None, absences)) or f"{error} Tables of the lake: {', '.join(tables.names)}."
-            raise BadSettings(reason) from None
+            missing = [".".join(name) for name in _table_names(database, sql) if tables.named(".".join(name)) is None]
+            if absences := [absence for name in missing if (absence := tables.absence(name))]:
+                raise BadSettings(" ".join(absences)) from None
+            if qualified := next((name for name in missing if "." in name), ""):  # a short one may be of a WITH
+                raise no_such_table(qualified, tables.names, "one of them") from None
+            known = known_names(missing[0] if missing else "", tables.names)
+            raise BadSettings(f"{error} Of the lake's tables {known}.") from None
         except duckdb.Error as error:
             raise BadSettings(f"DuckDB refuses the query: {error}") from None
 
