@@ -197,6 +197,11 @@ def pattern_of(life: Life) -> str:
     return glob.escape(str(life.born_as))
 
 
+def waiting_text(complete_by: str) -> str:
+    """Return the sentence on a table that stopped before what completes it: a `Whole`, as text."""
+    return f"incomplete until it goes on where it stopped: what completes it ({complete_by}) comes after that."
+
+
 def gap_text(gap: Gap, life: Life, base: Base | None = None) -> str:
     """Return the sentence on an incomplete table: what is missing, why, and what a person can do.
 

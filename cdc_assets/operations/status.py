@@ -14,7 +14,7 @@ from cdc_assets.lake.tickets import FORGET, LakeTickets
 from cdc_assets.model.findings import INCOMPLETE
 from cdc_assets.model.forecast import forecast
 from cdc_assets.model.forgetting import kept_out
-from cdc_assets.model.gaps import gap_cause, gap_text
+from cdc_assets.model.gaps import gap_cause, gap_text, waiting_text
 from cdc_assets.model.ledger_entries import TableState
 from cdc_assets.model.progress import Life, State, source_of
 from cdc_assets.model.schema import TableId
@@ -201,10 +201,11 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
             if (lake_table := known.get(table.life)) is not None:
                 status = replace(status, rows=lake_table.rows, marks_deletes=lake_table.layout.marks_deletes)
                 if (gap := lake_table.gap) is not None:
+                    waits = waiting_text(table.complete_by) if table.complete_by and table.state.stopped else ""
                     status = replace(
                         status,
-                        incomplete=gap_text(gap, lake_table.life, lake_table.base),
-                        incomplete_cause=gap_cause(gap, lake_table.life, lake_table.base),
+                        incomplete=waits or gap_text(gap, lake_table.life, lake_table.base),
+                        incomplete_cause=waits or gap_cause(gap, lake_table.life, lake_table.base),
                         accepted=gap.accepted,
                         complete_by="",
                     )

@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 from cdc_assets.errors import CdcError, MalformedData, TableHeld
 from cdc_assets.history.policies import WAYS, ways_out
 from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
-from cdc_assets.model.gaps import Deficit, TableCondition, gap_cause, gap_text
+from cdc_assets.model.gaps import Deficit, TableCondition, gap_cause, gap_text, waiting_text
 from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, Progress, State, TableStanding
 from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.reports import AlikeKeys, Report, StepResult
@@ -49,17 +49,21 @@ class TableOutcome(TableStanding):
     """The dump that it stands on, None for a table that begins with the changefeed."""
 
     complete_by: str = ""
-    """Reason why the table is complete (`Whole`), "" if it is not."""
+    """Reason why the table is complete (`Whole`), or will be once it goes on where it stopped; "" if it is not."""
 
     @property
     def incomplete(self) -> str:
         """Describe the missing rows and what a person can do, "" for a complete table."""
-        return gap_text(self.gap, self.life, self.base) if self.gap is not None else ""
+        if self.gap is None:
+            return ""
+        return waiting_text(self.complete_by) if self.complete_by else gap_text(self.gap, self.life, self.base)
 
     @property
     def incomplete_cause(self) -> str:
         """Describe the missing rows and what a person can do without naming a table: equal for tables of one cause."""
-        return gap_cause(self.gap, self.life, self.base) if self.gap is not None else ""
+        if self.gap is None:
+            return ""
+        return waiting_text(self.complete_by) if self.complete_by else gap_cause(self.gap, self.life, self.base)
 
 
 class OutcomePart(Protocol):
@@ -295,7 +299,7 @@ def _standing(
         stopped_at=table.stopped_at if hold is None else hold.at,
         gap=gap,
         base=history.base,
-        complete_by=str(history.complete_by or "") if gap is None else "",
+        complete_by=str(history.complete_by or "") if gap is None or state.stopped else "",
     )
 
 

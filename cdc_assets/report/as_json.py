@@ -34,7 +34,7 @@ def outcome_json(name: str, outcome: Outcome) -> dict[str, Any]:
             "kept_out": t.excluded,
             "quarantined": t.quarantined,
             "incomplete": t.incomplete,
-            "complete_by": t.complete_by,
+            "complete_by": t.complete_by if t.gap is None else "",
         }
         for t in outcome.tables
     ]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cdc_assets.landing.decisions import release
-from cdc_assets.model.progress import Lack, Whole
+from cdc_assets.model.progress import Lack, State, Whole
 from cdc_assets.model.schema import TableId
 from cdc_assets.pipeline.outcome import TableOutcome
 from cdc_assets.report.text import outcome_lines
@@ -109,6 +109,19 @@ def test_a_table_is_complete_from_its_first_row_to_its_last_and_not_before(conne
         send(feed.log, parts[-1])
         assert state(feed) == Whole.SNAPSHOT
         assert feed.apply().complete
+
+
+def test_a_table_that_is_held_in_its_snapshot_is_not_said_to_lack_one() -> None:
+    rows = snapshot(1, 2, 3)
+    rows[1][1]["payload"]["after"]["v"] = "x"
+    outcome = applied(rows).apply()
+    (table_outcome,) = outcome.tables
+    assert table_outcome.state is State.HELD
+    assert table_outcome.gap is not None
+    assert table_outcome.incomplete == (
+        "incomplete until it goes on where it stopped: what completes it (snapshot) comes after that."
+    )
+    assert not any("--complete" in line for line, _ in outcome_lines(outcome))
 
 
 def test_a_table_of_one_row_has_the_mark_of_the_last_one_alone() -> None:
