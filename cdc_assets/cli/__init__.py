@@ -65,7 +65,7 @@ from cdc_assets.cli.query import query, query_line
 from cdc_assets.cli.setup import setup
 from cdc_assets.errors import BadSettings, CdcError, SetupError
 from cdc_assets.model.features import parts
-from cdc_assets.model.findings import Severity
+from cdc_assets.model.findings import UNMATCHED, Severity
 from cdc_assets.model.progress import State
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.requests import operations, pairs
@@ -255,12 +255,14 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
         with open_planner(settings, begun(target.lake)) as planner:
             listing, planned = planner.plan()
             waiting = planner.waiting()
-            findings = [note for note in planner.findings(listing, planned) if note.severity is not Severity.WARNING]
+            checked = planner.findings(listing, planned)
+            findings = [note for note in checked if note.severity is not Severity.WARNING or note.rule == UNMATCHED]
         lake = begun(target.lake)
         steps = describe_plan(planned, row_counts(lake, settings) if lake is not None else None)
         lacking = incomplete_tables(planned.history)
         held = stopped_at_rows(lake, settings.name, planned) if lake is not None else {}
-        stops = listing.problems or lacking or held or findings or any(step.action == "hold" for step in steps)
+        stops = listing.problems or lacking or held or any(note.severity is not Severity.WARNING for note in findings)
+        stops = stops or any(step.action == "hold" for step in steps)
         code = max(code, HELD if stops else DONE)
         if as_json:
             show_json(

@@ -433,10 +433,10 @@ def show_status(
 ) -> None:
     """Print the table of `lake_status` where there is one, then `lake_warnings`, and the `landing_status` of topics.
 
-    With `lag` a second table has the lag of each table's newest change. `options` are those that the commands of the
-    ways out need.
+    Beside the table warnings are counted, without it they stand in full. With `lag` a second table has the lag of
+    each table's newest change. `options` are those that the commands of the ways out need.
     """
-    from cdc_assets.report.findings import beside_holds, group_lines
+    from cdc_assets.report.findings import beside_holds, group_lines, shortened_lines
     from cdc_assets.report.landings import landing_lines
     from cdc_assets.report.text import status_lines
 
@@ -447,7 +447,9 @@ def show_status(
             click.echo(line)
     for name, groups in (warnings or {}).items():
         reasons = {row.table: row.reason for row in shown if row.changefeed == name}
-        for line in group_lines(beside_holds(groups, reasons)):
+        others = beside_holds(groups, reasons)
+        lines = group_lines(others) if rows is None else shortened_lines(others)
+        for line in lines:
             click.echo(line if len(warnings or ()) == 1 or line.startswith(" ") else f"{name}: {line}")
     if rows is not None and landed:
         click.echo("")

@@ -30,6 +30,7 @@ Imports nothing but the standard library.
     reports           results of reading a window and of carrying out a step
     schema            tables, columns, keys and partitions, as schema files and DDL texts define them; ByName
     schema_changes    what one DDL changes
+    setting_patterns  patterns of tables and columns that settings give, and what they fit
     splits            what lies under a changefeed's prefix
     steps             what is done to tables
     table_filter      TiDB's table filter: patterns of names in a changefeed's configuration

@@ -17,15 +17,18 @@ class Severity(str, enum.Enum):
 INCOMPLETE = "incomplete"
 """The rule about tables that existed before the feed: a run's outcome reports it for each of them."""
 
+UNMATCHED = "unmatched"
+"""The rule about patterns and names of the settings that no table or column of the feed has."""
+
 RULES = (
-    "older-copy", "commit-ts", "decoding", "soft-delete", "mask", "unmatched-mask", "short-key", "members",
+    "older-copy", "commit-ts", "decoding", "soft-delete", "mask", UNMATCHED, "short-key", "members",
     "files-vanished", "files-missing", "missing-files", "removed-files", "empty-files", "partition-separator",
     "listing", "required-acks", "connector-settings", "sink-parameters", "zone", "date-level", "event-filters",
-    "raw-updates", "no-ddl", INCOMPLETE, "missing-rows", "unmatched-complete", "expired-unread", "empty-in-snapshot",
+    "raw-updates", "no-ddl", INCOMPLETE, "missing-rows", "expired-unread", "empty-in-snapshot",
     "unsent-cascades", "replaced-by-create", "renamed-by-copy", "undecided-rows", "rows-run-again", "joint-files",
     "doubled-rows", "patches-passed-over", "alike-keys", "timestamp-key", "text-key", "history-off",
-    "history-unmatched", "history-since", "layout", "keys",
-    "approximate-key", "changed-values", "inferred-columns", "table-id-paths", "expiry", "unknown-table",
+    "history-since", "layout", "keys",
+    "approximate-key", "changed-values", "inferred-columns", "table-id-paths", "expiry",
     "files-changed", "cut",
 )  # fmt: skip
 """All rules, the most important first: what stops a feed, lost rows, wrong rows, approximations, the rest."""

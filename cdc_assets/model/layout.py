@@ -296,13 +296,6 @@ class LayoutRules:
         marks = _fitting(self.deletes, name)[-1:] == [True]
         return TableLayout(partition[-1] if partition else (), sort[-1] if sort else (), merged, marks)
 
-    def unmatched(self, names: Iterable[TableId]) -> tuple[str, ...]:
-        """Return the patterns that none of the names fits."""
-        patterns = dict.fromkeys((*self.partition_by, *self.sort_by, *self.properties, *self.deletes))
-        patterns.pop(EVERY_TABLE, None)
-        known = [str(name) for name in names]
-        return tuple(pattern for pattern in patterns if not any(fits_pattern(name, pattern) for name in known))
-
 
 def _fitting(given: Mapping[str, V], name: TableId) -> list[V]:
     """Return what is given for the patterns that a name fits, for the most exact one last."""

@@ -119,6 +119,7 @@ def _looked_at(
             settings.rules,
             sample,
             accept_unordered=settings.accept_unordered,
+            patterns=settings.patterns,
             collations_known=settings.new_collations is not None,
             hides=hiding(decided),
         )

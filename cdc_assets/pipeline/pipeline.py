@@ -554,8 +554,3 @@ def _of_kinds(planned: Plan, applied: Mapping[Life, AppliedState]) -> Iterator[F
                 "cdc-assets rebuild brings it."
             )
             yield Finding("history-since", Severity.WARNING, str(state.name), sentence, f"from {state.since}")
-    for pattern in planned.unmatched:
-        sentence = (
-            "patterns of the settings history and tables fit the name of no table. Correct them, or take them out."
-        )
-        yield Finding("history-unmatched", Severity.WARNING, "", sentence, pattern)

@@ -435,6 +435,7 @@ class Planner:
             self.settings.source_options,
             self.settings.rules,
             sample,
+            patterns=self.settings.patterns,
             collations_known=self.settings.new_collations is not None,
             hides=hiding(self.decided),
         )
@@ -449,7 +450,7 @@ class Planner:
         # The other rules about files know more of missing ones.
         of_feed = [note for note in feed_findings if note.rule != "missing-files" and note.table not in excluded]
         layouts = Layouts(self.settings.layouts)
-        return (*of_feed, *layouts.findings(planned.history, planned.applied, planned.sources), *files)
+        return (*of_feed, *layouts.findings(planned.history, planned.applied), *files)
 
     def reread(self, listing: Listing, findings: Iterable[Finding]) -> tuple[Finding, ...]:
         """Return which of the findings about changed files are settled, because the files were read again since."""

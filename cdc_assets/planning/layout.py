@@ -104,13 +104,8 @@ class Layouts:
                 ways = ("correct the settings partition_by and sort_by",)
                 yield HoldTable(life, life.version, f"it cannot be laid out as the settings ask: {reason}.", ways)
 
-    def findings(
-        self, history: History, applied: Mapping[Life, AppliedState], sources: Mapping[Life, TableHistory]
-    ) -> Iterator[Finding]:
-        """Yield where a table has another layout than the settings ask for, and patterns that fit no table.
-
-        `sources` are the tables of the source, those without a mirror, too.
-        """
+    def findings(self, history: History, applied: Mapping[Life, AppliedState]) -> Iterator[Finding]:
+        """Yield where a table has another layout than the settings ask for."""
         for life, state in applied.items():
             table = history.lives.get(life)
             if table is None or life.kind or state.name is None or table.name is None:
@@ -137,13 +132,6 @@ class Layouts:
         for life, table in history.lives.items():
             if not life.kind and table.name is not None:
                 yield from self._mark_findings(table, applied.get(life))
-        names = [table.last_name or life.born_as for life, table in {**sources, **history.lives}.items()]
-        for pattern in self.rules.unmatched(names):
-            sentence = (
-                "patterns of the settings partition_by, sort_by, table_properties and deletes fit the name of no "
-                "table. Correct them, or take them out."
-            )
-            yield Finding("layout", Severity.WARNING, "", sentence, pattern)
 
     def _mark_findings(self, table: TableHistory, state: AppliedState | None) -> Iterator[Finding]:
         """Yield where deletes of a table do otherwise than the setting says; one that is new has no state."""

@@ -69,7 +69,7 @@ class Plan:
 
     `behind` is set when the checkpoint is behind what a table already holds: nothing of that table is planned.
     `feed` is the history of the source's tables alone, `idle` are the lake's tables to which nothing is applied
-    by the settings, and `unmatched` patterns of the settings history and tables that fit no table.
+    by the settings.
     """
 
     steps: tuple[Step, ...]
@@ -79,7 +79,6 @@ class Plan:
     applied: Mapping[Life, AppliedState] = field(default_factory=dict)
     feed: History | None = None
     idle: tuple[Life, ...] = ()
-    unmatched: tuple[str, ...] = ()
 
     @property
     def sources(self) -> dict[Life, TableHistory]:
@@ -193,7 +192,7 @@ def plan(
     idle, ordered = (*kinds.idle, *sorted(ended & applied.keys())), _ordered(planned_steps)
     if any(isinstance(step, (HoldTable, CreateTable)) for step in ordered):
         ordered = held_back(ordered, applied)
-    return Plan(tuple(ordered), history, listing.checkpoint, behind, applied, feed, idle, kinds.unmatched)
+    return Plan(tuple(ordered), history, listing.checkpoint, behind, applied, feed, idle)
 
 
 def renames_unnamed(listing: Listing) -> bool:

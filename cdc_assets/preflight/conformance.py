@@ -23,10 +23,10 @@ from cdc_assets.formats.decoded import COMMIT_TS, Content, Decoded
 from cdc_assets.formats.redaction import OF_FORGOTTEN, without_quotes
 from cdc_assets.history.policies import Rules
 from cdc_assets.model.features import parts
-from cdc_assets.model.findings import Finding, Severity
-from cdc_assets.model.names import fold_name
+from cdc_assets.model.findings import UNMATCHED, Finding, Severity
 from cdc_assets.model.progress import AppliedState, Life
 from cdc_assets.model.schema import SOFT_DELETE_COLUMNS, TableId, TableSchema, soft_delete_reason
+from cdc_assets.model.setting_patterns import SettingPattern, unmatched
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.table_history import History, TableHistory
@@ -52,13 +52,14 @@ def conformance(
     sample: Mapping[str, Content] | None = None,
     *,
     accept_unordered: bool = True,
+    patterns: Iterable[SettingPattern] = (),
     collations_known: bool = False,
     hides: Callable[[TableHistory], bool] = lambda table: False,
 ) -> tuple[Finding, ...]:
     """Return the findings about a feed, the most important first. `sample` are the heads of data files by path.
 
-    `rules` are those of the settings; `collations_known` says that these tell whether the source has new collations.
-    `hides` says of a table whether values of its rows may not be shown.
+    `rules` and `patterns` are those of the settings; `collations_known` says that these tell whether the source has new
+    collations. `hides` says of a table whether values of its rows may not be shown.
     """
     findings = [Finding("listing", Severity.WARNING, "", sentence) for sentence in listing.warnings]
     if options.wire.is_unordered:
@@ -75,7 +76,7 @@ def conformance(
         )
     for check in RULES:
         findings.extend(check(history, options.wire))
-    findings.extend(_without_table(history, rules.keys))
+    findings.extend(_without_table(history, patterns))
     for _, module in parts("preflight"):
         findings.extend(module.findings(history, rules))
     findings.extend(_text_keys(history, collations_known or options.writer != "TiCDC"))
@@ -263,16 +264,15 @@ def _keys(history: History, wire: Wire) -> Iterator[Finding]:
             )
 
 
-def _without_table(history: History, keys: Iterable[str]) -> Iterator[Finding]:
-    names = {fold_name(str(name)) for table in history.lives.values() for name, *_ in table.names}
-    for key in keys:
-        if fold_name(key) not in names:
-            yield warning(
-                "unknown-table",
-                "the setting keys (--key) names no table that the feed has or had. Correct it, unless such a table is "
-                "to come.",
-                detail=key,
-            )
+def _without_table(history: History, patterns: Iterable[SettingPattern]) -> Iterator[Finding]:
+    tables = [table for life, table in history.lives.items() if not life.kind]
+    for text, alike in unmatched(patterns, tables) if tables else ():
+        yield warning(
+            UNMATCHED,
+            "lines of the settings fit no table or column of the feed, so they do nothing. Correct them, unless such a "
+            "table or column is to come.",
+            detail=f"{text} (is {alike} meant?)" if alike else text,
+        )
 
 
 def _members(history: History, wire: Wire) -> Iterator[Finding]:

@@ -73,6 +73,15 @@ def group_lines(groups: Iterable[FindingGroup]) -> Iterator[str]:
             yield f"    {first_of(subjects, kind, _SHOWN)}"
 
 
+def shortened_lines(groups: Iterable[FindingGroup]) -> Iterator[str]:
+    """Yield what stops or holds as lines of text, and in one line the count of warnings with their rules."""
+    shown = list(groups)
+    yield from group_lines(group for group in shown if group.severity is not Severity.WARNING)
+    if rules := [group.rule for group in shown if group.severity is Severity.WARNING]:
+        count = counted(len(rules), "warning stands", "warnings stand")
+        yield f"{count} ({', '.join(dict.fromkeys(rules))}): see `cdc-assets status --warnings`"
+
+
 def beside_holds(groups: Iterable[FindingGroup], reasons: Mapping[str, str]) -> list[FindingGroup]:
     """Return groups without what repeats why tables are held; `reasons` are those by the names of held tables."""
     shown = []

@@ -165,7 +165,7 @@ def outcome_lines(outcome: Outcome, options: str = "") -> Iterator[tuple[str, bo
     standing = len(grouped(known))
     if standing:
         some = counted(standing, "warning of earlier runs stands", "warnings of earlier runs stand")
-        yield f"{some}: see `cdc-assets status`", True
+        yield f"{some}: see `cdc-assets status --warnings`", True
     held = {table.reason for table in outcome.tables}
     problems = {path: message for path, message in outcome.problems.items() if message not in held}
     yield from ((line, True) for line in problem_lines(problems))

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -31,10 +30,11 @@ from pydantic import (
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.features.dumps.settings import InitialSettings
-from cdc_assets.features.masks.settings import MaskSettings, key_of, mask_of
+from cdc_assets.features.masks.settings import MaskSettings, key_of, mask_of, mask_patterns
 from cdc_assets.model.kinds import HistoryRule
-from cdc_assets.model.layout import LayoutRules, refused_property
+from cdc_assets.model.layout import EVERY_TABLE, LayoutRules, refused_property
 from cdc_assets.model.masks import Mask, MaskLine, MaskPolicy, SealKey
+from cdc_assets.model.names import fits_pattern
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.wording import SECRET_NAME
 from cdc_assets.settings.lake import LakeSettings
@@ -68,6 +68,7 @@ from cdc_assets.sources import (
 
 if TYPE_CHECKING:
     from cdc_assets.history.policies import Rules
+    from cdc_assets.model.setting_patterns import SettingPattern
 
 CONFIG_VARIABLE = "CDC_ASSETS_CONFIG"
 
@@ -459,6 +460,30 @@ class ChangefeedSettings(Model):
         )
 
     @property
+    def patterns(self) -> tuple[SettingPattern, ...]:
+        """Every pattern and name of tables and columns that the settings have."""
+        from cdc_assets.model.setting_patterns import of_all_names, of_first_names, of_newest_names
+
+        newest: dict[str, Iterable[str]] = {
+            "tables.include": self.tables.include,
+            "tables.exclude": self.tables.exclude,
+            "history": self.history,
+            "partition_by": self.partition_by,
+            "sort_by": self.sort_by,
+            "table_properties": self.table_properties,
+            "deletes": self.deletes.keys() - {EVERY_TABLE},
+            "lag_targets": self.lag_targets,
+            "verify.tables": self.verify.tables,
+            "extracts": self.extracts,
+        }
+        return (
+            *mask_patterns(self.masks.lines),
+            *of_first_names("initial.complete", self.initial.complete),
+            *(line for setting, patterns in newest.items() for line in of_newest_names(setting, patterns)),
+            *of_all_names("keys", self.keys),
+        )
+
+    @property
     def history_rules(self) -> tuple[HistoryRule, ...]:
         """Rules that map a source table to lake tables."""
         return (*self.tables.rules, *self._history)
@@ -522,7 +547,7 @@ class ChangefeedSettings(Model):
 
     def lag_target_of(self, table: TableId) -> int | None:
         """Return how many seconds a table may be behind: its first pattern of `lag_targets`, or the common target."""
-        fitting = (seconds for pattern, seconds in self.lag_targets.items() if fnmatchcase(str(table), pattern))
+        fitting = (seconds for pattern, seconds in self.lag_targets.items() if fits_pattern(str(table), pattern))
         return next(fitting, self.lag_target_seconds)
 
     def namespace_of(self, schema: str) -> str:

@@ -71,7 +71,6 @@ def test_the_most_exact_pattern_counts_and_properties_of_several_add_up() -> Non
     )
     assert rules.of(TableId("Shop", "ORDERS")) == TableLayout((DAY,), (ID,), {"a": "2", "b": "1"})
     assert rules.of(TableId("shop", "items")).partition == (BUCKET,)
-    assert rules.unmatched([TableId("shop", "items")]) == ("shop.orders", "x.*")
 
 
 @pytest.mark.parametrize(

@@ -221,9 +221,9 @@ def test_rows_of_before_that_are_gone_from_the_feed_are_told_when_a_table_comes_
 
 def test_patterns_that_fit_no_table_are_told(applied: Applied) -> None:
     findings = applied.apply({"include": ["shop.*", "shop.nothing"], "exclude": ["other.*"]}).findings
-    assert sorted(finding.detail for finding in findings if finding.rule == "history-unmatched") == [
-        "other.*",
-        "shop.nothing",
+    assert sorted(finding.detail for finding in findings if finding.rule == "unmatched") == [
+        "tables.exclude: other.*",
+        "tables.include: shop.nothing",
     ]
 
 
@@ -320,7 +320,7 @@ def test_what_is_asked_of_a_frozen_table_is_refused_because_the_settings_leave_i
 
 def test_patterns_of_a_layout_that_fit_an_excluded_table_are_not_called_wrong(applied: Applied) -> None:
     notes = applied.apply(EXCLUDED, partition_by={"shop.orders": "id", "shop.nothing": "id"}).findings
-    assert [note.detail for note in notes if note.rule == "layout"] == ["shop.nothing"]
+    assert [note.detail for note in notes if note.rule == "unmatched"] == ["partition_by: shop.nothing"]
 
 
 @pytest.mark.parametrize("history", [{}, {"shop.*": "log"}], ids=["mirrors", "logs"])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cdc_assets.cli import commands
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.findings import INCOMPLETE, RULES, SEEN_IN_ROWS, Finding, Severity
+from cdc_assets.model.findings import INCOMPLETE, RULES, SEEN_IN_ROWS, UNMATCHED, Finding, Severity
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.inspect import inspect_changefeed
 from cdc_assets.operations.opening import open_ledger
@@ -25,7 +25,7 @@ from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.plan import plan
 from cdc_assets.preflight.files import FILE_RULES
 from cdc_assets.report.as_json import outcome_json
-from cdc_assets.report.findings import group_lines, group_text, grouped, problem_lines
+from cdc_assets.report.findings import group_lines, group_text, grouped, problem_lines, shortened_lines
 from cdc_assets.report.plan_text import describe_plan
 from cdc_assets.report.text import inspection_lines, outcome_lines
 from cdc_assets.settings.lake import LakeSettings
@@ -77,12 +77,12 @@ def test_many_tables_of_one_cause_are_one_paragraph_with_all_of_them_in_json(run
 def test_a_run_says_what_is_new_and_status_says_all(runs: Runs) -> None:
     runs.feed.create("s.a", keyed=False)
     assert [line.strip() for line in warned(runs.apply(FIRST + 1))][1:] == ["s.a"]
-    assert warned(runs.apply(FIRST + 2)) == ["1 warning of earlier runs stands: see `cdc-assets status`"]
+    assert warned(runs.apply(FIRST + 2)) == ["1 warning of earlier runs stands: see `cdc-assets status --warnings`"]
     runs.feed.create("s.b", FIRST + 3, keyed=False)
     outcome = runs.apply(FIRST + 4)
     assert [line.strip() for line in warned(outcome)][1:] == [
         "s.b",
-        "1 warning of earlier runs stands: see `cdc-assets status`",
+        "1 warning of earlier runs stands: see `cdc-assets status --warnings`",
     ]
     (group,) = outcome_json("little", outcome)["warnings"]
     assert {subject["table"]: subject["new"] for subject in group["subjects"]} == {"s.a": False, "s.b": True}
@@ -130,7 +130,9 @@ def test_each_of_several_lines_of_the_settings_that_match_nothing_is_told(runs: 
         outcome = Pipeline(settings, settings.open_source(), runs.lake, ledger).apply("run")
         recorded = ledger.findings(settings.name)
     for findings in (outcome.new_findings, recorded):
-        assert [finding.detail for finding in findings if finding.rule == "unmatched-mask"] == lines
+        assert [finding.detail for finding in findings if finding.rule == "unmatched"] == [
+            f"privacy: {line}" for line in lines
+        ]
 
 
 def test_a_count_that_grows_is_no_new_finding(runs: Runs) -> None:
@@ -184,7 +186,7 @@ def test_lossless_columns_are_counted_only(tmp_path: Path) -> None:
 
 
 def test_every_rule_has_its_place_in_the_order() -> None:
-    rules = {INCOMPLETE, *FILE_RULES}
+    rules = {INCOMPLETE, UNMATCHED, *FILE_RULES}
     for path in MODULES:
         for node in nodes(path):
             if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
@@ -224,8 +226,11 @@ def test_patterns_of_complete_tables_that_match_none_are_warned_of(tmp_path: Pat
     feed.create("s.a")
     feed.publish(FIRST + 1)
     settings = feed.settings(initial={"complete": ["s.A", f"s.a@{FIRST}", "s.b", "*.c*", "*"]})
-    (group,) = (finding for finding in inspect_changefeed(settings).findings if finding.rule == "unmatched-complete")
-    assert [subject.detail for subject in group.subjects] == ["s.b, *.c*"]
+    (group,) = (finding for finding in inspect_changefeed(settings).findings if finding.rule == "unmatched")
+    assert [subject.detail for subject in group.subjects] == [
+        "initial.complete: s.b",
+        "initial.complete: *.c*",
+    ]
 
 
 def test_a_changed_file_is_reported_by_the_run_that_reads_it_again_and_does_not_stand_after_it(runs: Runs) -> None:
@@ -283,3 +288,49 @@ def test_a_plan_promises_no_undo_of_deleted_rows() -> None:
     planned = plan(config.settings(config.bucket()).open_source().listing(), {})
     undone = {step.undo for step in describe_plan(planned) if "delete all rows" in step.detail and step.cost}
     assert undone == {"none, old snapshots stay readable by id"}
+
+
+def test_each_setting_keyed_by_tables_tells_the_lines_that_fit_none(tmp_path: Path) -> None:
+    feed = LittleFeed(tmp_path)
+    feed.create("shop.orders")
+    feed.publish(FIRST + 1)
+    near = "shop.ordres"
+    settings = feed.settings(
+        tables={"include": ["shop.*", near]},
+        history={near: "log"},
+        partition_by={near: ["id"]},
+        sort_by={near: ["id"]},
+        table_properties={near: {"a": "b"}},
+        deletes={near: "soft"},
+        lag_targets={near: 60},
+        keys={near: ["id"]},
+        initial={"complete": [near]},
+        extracts={near: {"out": str(tmp_path), "since": "2026-01-01", "every": "1d"}},
+        privacy={"shop.orders.w": None},
+    )
+    (group,) = (group for group in inspect_changefeed(settings).findings if group.rule == "unmatched")
+    table, column = "(is shop.orders meant?)", "(is shop.orders.v meant?)"
+    assert sorted(subject.detail for subject in group.subjects) == [
+        f"deletes: {near} {table}",
+        f"extracts: {near} {table}",
+        f"history: {near} {table}",
+        f"initial.complete: {near} {table}",
+        f"keys: {near} {table}",
+        f"lag_targets: {near} {table}",
+        f"partition_by: {near} {table}",
+        f"privacy: shop.orders.w {column}",
+        f"sort_by: {near} {table}",
+        f"table_properties: {near} {table}",
+        f"tables.include: {near} {table}",
+    ]
+
+
+def test_beside_the_tables_warnings_are_counted_and_what_holds_stands_in_full() -> None:
+    held = Finding("keys", Severity.HOLD, "s.t", "no key is known.")
+    warnings = [Finding(rule, Severity.WARNING, "", f"{rule}.") for rule in ("zone", "no-ddl")]
+    assert list(shortened_lines(grouped([*warnings, held]))) == [
+        "hold: no key is known.",
+        "    s.t",
+        "2 warnings stand (zone, no-ddl): see `cdc-assets status --warnings`",
+    ]
+    assert list(shortened_lines(())) == []

@@ -211,11 +211,6 @@ def test_a_new_table_whose_column_is_dropped_and_added_anew_is_not_laid_out_by_i
     assert applied(feed, lake).complete
 
 
-def test_patterns_that_fit_no_table_are_told(feed: LittleFeed) -> None:
-    outcome = applied(feed, MemoryLake(), partition_by={"shop.nothing": "id"}, table_properties={"other.*": {"a": "1"}})
-    assert notes(outcome) == ["shop.nothing", "other.*"]
-
-
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [

@@ -15,6 +15,7 @@ from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.model.setting_patterns import of_all_names
 from cdc_assets.model.splits import DataFile, Listing, SchemaFile
 from cdc_assets.preflight.conformance import (
     RULES,
@@ -63,8 +64,10 @@ def findings(
     options = options or written(include_commit_ts=True, date_separator="none")
     history = read_history(listing.schema_files)
     findings_by_rule: dict[str, list[Finding]] = {}
-    rules = Rules(keys=dict.fromkeys(keys, ("id",)))
-    for finding in conformance(listing, history, options, rules, sample, accept_unordered=accept_unordered):
+    rules, patterns = Rules(keys=dict.fromkeys(keys, ("id",))), tuple(of_all_names("keys", keys))
+    for finding in conformance(
+        listing, history, options, rules, sample, patterns=patterns, accept_unordered=accept_unordered
+    ):
         findings_by_rule.setdefault(finding.rule, []).append(finding)
     return findings_by_rule
 
@@ -75,7 +78,7 @@ def test_a_changefeed_as_it_should_be_has_no_finding() -> None:
 
 def test_keys_of_no_table_are_told_and_those_of_one_are_not() -> None:
     findings_by_rule = findings(keys=("shop.order", "SHOP.Orders"))
-    assert [finding.detail for finding in findings_by_rule["unknown-table"]] == ["shop.order"]
+    assert [finding.detail for finding in findings_by_rule["unmatched"]] == ["keys: shop.order (is shop.orders meant?)"]
 
 
 @pytest.mark.parametrize(("accepted", "severity"), [(False, Severity.STOP), (True, Severity.WARNING)])

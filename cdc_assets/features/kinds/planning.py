@@ -27,12 +27,12 @@ from cdc_assets.planning.inputs import Beginnings
 class KindsOfTables:
     """The history with a table for each kind, and what follows for them.
 
-    `rules` are those of the history tables, `holds` their own holds; `renames` are the names that history tables get
-    because a source table has theirs, and from when on that has it. `late` are tables that begin in the middle of what
-    their source had, and where. `idle` are tables of the lake whose kind is switched off, `unmatched` the patterns that
-    no table's name fits. `ends` are tables that a RENAME takes out of their rule, and its version: they have what came
-    before that. `asides` are new names for such tables and idle ones, whose names others are to have. `begun` are the
-    states in which tables begin that do not begin with their source.
+    `rules` are those of the history tables, `holds` their own holds; `renames` are the names that history tables
+    get because a source table has theirs, and from when on that has it. `late` are tables that begin in the middle
+    of what their source had, and where. `idle` are tables of the lake whose kind is switched off. `ends` are tables
+    that a RENAME takes out of their rule, and its version: they have what came before that. `asides` are new names
+    for such tables and idle ones, whose names others are to have. `begun` are the states in which tables begin that
+    do not begin with their source.
     """
 
     history: History
@@ -41,7 +41,6 @@ class KindsOfTables:
     renames: Mapping[Life, tuple[Tso, TableId]] = field(default_factory=dict)
     late: Mapping[Life, Tso] = field(default_factory=dict)
     idle: tuple[Life, ...] = ()
-    unmatched: tuple[str, ...] = ()
     ends: Mapping[Life, Tso] = field(default_factory=dict)
     asides: tuple[RenameTable, ...] = ()
     begun: Mapping[Life, AppliedState] = field(default_factory=dict)
@@ -139,11 +138,8 @@ def with_kinds(
             ends[step.life] = applied[step.life].progress.tso + 1
             of |= {step.life: HistoryRule("", (step.life.kind,))} if step.life.kind else {}
     idle = tuple(life for life in idle if life not in lives)
-    names = [str(table.last_name or life.born_as) for life, table in history.lives.items()]
-    patterns = dict.fromkeys(pattern for rule in rules for pattern in rule.patterns)
-    unmatched = tuple(pattern for pattern in patterns if not any(_fits(name, (pattern,)) for name in names))
     history = replace(history, lives=lives)
-    return KindsOfTables(history, of, tuple(holds), renames, late, idle, unmatched, ends, asides, begins)
+    return KindsOfTables(history, of, tuple(holds), renames, late, idle, ends, asides, begins)
 
 
 def _asks(rule: HistoryRule | None, kind: str) -> bool:

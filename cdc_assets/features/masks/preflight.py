@@ -9,26 +9,15 @@ from cdc_assets.history.policies import Rules
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.masks import MaskPolicy
 from cdc_assets.model.table_history import History
-from cdc_assets.preflight.conformance import live, warning
+from cdc_assets.preflight.conformance import warning
 
 KEY_BYTES = 16
 """A key of fewer bytes can be found by trying."""
 
 
 def findings(history: History, rules: Rules) -> Iterator[Finding]:
-    """Yield lines of the setting privacy that no column matches, tables that it holds, and keys that are too short."""
+    """Yield tables that the setting privacy holds, and keys that are too short."""
     masks: MaskPolicy = rules.features.get("masks", MaskPolicy())
-    columns = [(table.name, column) for table in live(history) if table.name for column in table.schema.columns]
-    used = {column.mask.pattern for _, column in columns if column.mask is not None}
-    for line in masks.lines:
-        if line.pattern in used or any(line.matches(name.schema, name.table, column.name) for name, column in columns):
-            continue
-        yield warning(
-            "unmatched-mask",
-            "no column of the feed's tables matches a line of the setting privacy, so it masks nothing. Correct it, "
-            "unless such a column is to come.",
-            detail=line.pattern,
-        )
     for hold in mask_holds(history) if masks else ():
         name = history.lives[hold.life].last_name or hold.life.born_as
         yield Finding("mask", Severity.HOLD, str(name), hold.reason)

@@ -7,13 +7,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.masks import PARTS, Mask, MaskLine
 from cdc_assets.settings.model import Model, from_environment
+
+if TYPE_CHECKING:
+    from cdc_assets.model.setting_patterns import SettingPattern
+    from cdc_assets.model.table_history import TableHistory
 
 _EXPECTED = (
     "expected null, drop, {hash: {key: {env: NAME}}}, {redact: last4}, {redact: domain}, {redact: length} or "
@@ -70,3 +76,24 @@ def mask_of(pattern: object, given: Any) -> MaskSettings:
         case {"hash": _}:
             raise ValueError(f'"{pattern}": the key of hash comes from the environment; {_EXPECTED}')
     raise ValueError(f'"{pattern}": {_EXPECTED}')
+
+
+def mask_patterns(lines: Iterable[MaskLine]) -> Iterator[SettingPattern]:
+    """Yield the lines as patterns: one fits a column that has its name, or that was renamed with its mask."""
+    from cdc_assets.model.setting_patterns import SettingPattern  # loads what histories need
+
+    for line in lines:
+        yield SettingPattern("privacy", line.pattern, partial(_has_column, line), _columns)
+
+
+def _has_column(line: MaskLine, table: TableHistory) -> bool:
+    name = table.last_name or table.life.born_as
+    return any(
+        line.matches(name.schema, name.table, column.name)
+        or (column.mask is not None and column.mask.pattern == line.pattern)
+        for column in table.schema.columns
+    )
+
+
+def _columns(table: TableHistory) -> list[str]:
+    return [f"{table.last_name or table.life.born_as}.{column.name}" for column in table.schema.columns]
