@@ -429,6 +429,11 @@ def is_statement(sql: str, *words: str) -> bool:
     return False
 
 
+def creates_if_absent(sql: str) -> bool:
+    """Return whether a text is a CREATE TABLE IF NOT EXISTS. MySQL and MariaDB log it where the table is there, too."""
+    return is_statement(sql, "CREATE", "TABLE", "IF", "NOT", "EXISTS")
+
+
 def quote(name: str) -> str:
     """Return the name in backquotes."""
     return "`" + name.replace("`", "``") + "`"

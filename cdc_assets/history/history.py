@@ -260,6 +260,9 @@ class _Player:
         holder = self.lives.holders.get(file.table)
         if holder is not None and holder.version == file.version:
             return
+        if holder is not None and file.by_server and ddl.creates_if_absent(file.query):
+            self.other_files.append(file)  # a connector takes one that is LIKE another for a new table
+            return
         if holder is not None:
             self.lives.drop(file.table, file)
         model = None if like is None else self._copied(like)

@@ -27,6 +27,7 @@ from cdc_assets.ddl import (
     Unreadable,
     alter_without_rename,
     as_restored,
+    creates_if_absent,
     database_of,
     is_statement,
     quote,
@@ -216,7 +217,6 @@ class LandingBatch:
 
 _OF_SESSION = ("CREATE", "TEMPORARY"), ("CREATE", "OR", "REPLACE", "TEMPORARY"), ("DROP", "TEMPORARY")
 _TEMPORARY = "a temporary table, which its session alone sees"
-_MAKES_NOTHING = "CREATE", "TABLE", "IF", "NOT", "EXISTS"
 _MADE_NOTHING = "a CREATE TABLE of a table that was there before (IF NOT EXISTS)"
 
 
@@ -246,7 +246,7 @@ def _by_table(line: dict[str, Any], text: str) -> Iterator[dict[str, Any]]:
     if any(is_statement(text, *words) for words in _OF_SESSION):
         yield {**ignored, "reason": _TEMPORARY}
         return
-    if not line["table"] and is_statement(text, *_MAKES_NOTHING):
+    if not line["table"] and creates_if_absent(text):
         yield {**ignored, "reason": _MADE_NOTHING}
         return
     altered, text = alter_without_rename(text) or ("", text)
