@@ -208,7 +208,7 @@ def _read(at: Cursor, file: SchemaFile) -> Statement | None:
         return DropTableStatement(if_there=True)
     if at.accept("DROP", "TABLE|TABLES"):
         return DropTableStatement(at.sees("IF", "EXISTS"))
-    if at.sees("CREATE|DROP", "SEQUENCE") or at.sees("ALTER", "SEQUENCE"):
+    if at.sees("CREATE|DROP|ALTER", "SEQUENCE") or at.sees("CREATE", "OR", "REPLACE", "SEQUENCE"):
         return Unknown(f"{file.query}: sequences have no rows")
     if at.accept("DROP", "VIEW") or _is_view(at):
         return View(at.parts[0].is_word("DROP"))

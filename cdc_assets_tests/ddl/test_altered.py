@@ -54,6 +54,7 @@ def test_columns_stand_where_the_text_puts_them(sql: str, order: str) -> None:
         ("INT ZEROFILL DEFAULT 007", Column("n", "INT", True, 10, default="7")),
         ("DEC(5) UNSIGNED", Column("n", "DECIMAL", True, 5, 0)),
         ("NATIONAL CHARACTER VARYING(3)", Column("n", "VARCHAR", False, 3, collation=GENERAL)),
+        ("NCHAR VARYING(3)", Column("n", "VARCHAR", False, 3, collation=GENERAL)),
         ("LONG VARCHAR", Column("n", "MEDIUMTEXT", False, 16777215, collation=GENERAL)),
         ("CHAR(3) BINARY", Column("n", "CHAR", False, 3, collation="utf8mb4_bin")),
         ("VARCHAR(5) CHARACTER SET binary", Column("n", "VARBINARY", False, 5)),
