@@ -144,7 +144,7 @@ def as_cdc_error(build: Callable[[str], CdcError], show_text: bool = True) -> It
 
 
 def _place_of(error: BaseException) -> str:
-    """Return where in this package an exception was raised, or what it called raised it; "" for nowhere in it."""
+    """Return the place in this package that raised an exception, or called what raised it; "" for none."""
     package = Path(__file__).parent
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         file = Path(frame.filename)

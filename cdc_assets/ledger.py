@@ -114,7 +114,7 @@ class SettledRecord:
         self._database = database
 
     def read(self, changefeed: str) -> tuple[SettledFiles, ...]:
-        """Return what is settled, by directory."""
+        """Return the settled files, by directory."""
         query = _select(_SETTLED, _KEPT, order=("directory",))
         with self._database.read() as connection:
             return tuple(SettledFiles(*row) for row in connection.execute(query, {"changefeed": changefeed}))
@@ -577,7 +577,7 @@ class Ledger:
                 _remove_details(connection, changefeed, [life, *names.get(life, ())])
 
     def findings(self, changefeed: str) -> tuple[Finding, ...]:
-        """Return what was found of a changefeed by its newest run, and by earlier ones in rows, in their order."""
+        """Return the findings about a changefeed of its newest run, and of earlier ones in rows, in their order."""
         query = _select(_FINDINGS, ("rule", "severity", "table", "sentence", "detail"), order=("position",))
         with self._database.read() as connection:
             return tuple(
@@ -656,7 +656,7 @@ class Ledger:
                 replace_rows(connection, _JOURNAL, rows)
 
     def journaled(self, changefeed: str) -> set[tuple[str, Tso]]:
-        """Return which DDL have a row in the journal: (life, TSO)."""
+        """Return the DDL that have a row in the journal: (life, TSO)."""
         query = _select(_JOURNAL, ("life", "tso"))
         with self._database.read() as connection:
             return {(life, tso) for life, tso in connection.execute(query, {"changefeed": changefeed})}

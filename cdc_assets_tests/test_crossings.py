@@ -81,7 +81,8 @@ PRONOUNS = frozenset({"found", "one", "mine", "said", "asked", "told"})
 """Words that name nothing: parameters and variables have the noun of what they hold."""
 
 HEADLESS = re.compile(
-    r"(Do so|Return the same|Yield (rows )?so|The same|What|Who|Whose|Where|When|Which|How|Those|These|Such|So|They)\b"
+    r"(Do so|Return the same|Yield (rows )?so|The same|What|Who|Whose|Where|When|Which|How|Those|These|Such|So|They"
+    r"|(Return|Yield|Read|Find|Say|Tell|Write) (what|who|where|when|which|how|why))\b"
 )
 """Beginnings of docstrings that have no subject of their own, or are not understood without their neighbour."""
 

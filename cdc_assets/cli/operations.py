@@ -104,7 +104,7 @@ def _parameter(name: str, field: dataclasses.Field[Any]) -> Callable[[Any], Any]
 def _opened(
     operation: Operation[Any], request: Request, given: dict[str, Any]
 ) -> Iterator[AbstractContextManager[LakePipeline]]:
-    """Yield what opens each changefeed on which an operation is carried out. Raises BadSettings."""
+    """Yield an opener for each changefeed on which an operation is carried out. Raises BadSettings."""
     if operation.concerns:
         yield opened(operation.concerns, given, is_there=operation.in_lake)
         return

@@ -416,7 +416,7 @@ def started_as() -> str:
 
 
 def show_outcome(outcome: Outcome, options: str) -> None:
-    """Print how a run left every table; `options` are those that the commands of the ways out need."""
+    """Print the outcome of a run for every table; `options` are those that the commands of the ways out need."""
     from cdc_assets.report.text import outcome_lines
 
     for line, aside in outcome_lines(outcome, options):

@@ -22,7 +22,7 @@ class _ErrorOutput(logging.Handler):
 
 
 def show_log(level: int) -> None:
-    """Show what this package logs at a level or above it."""
+    """Show this package's log messages of a level or above it."""
     logger = logging.getLogger("cdc_assets")
     logger.setLevel(level)
     if not any(isinstance(handler, _ErrorOutput) for handler in logger.handlers):

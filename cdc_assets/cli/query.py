@@ -77,7 +77,7 @@ def query(
 
 
 def _reservations(lake: LakeSettings, tables: Iterable[str]) -> list[str]:
-    """Return what readers of these tables have to know: which are incomplete, held, lack records, keep deleted rows."""
+    """Return the notes for readers of these tables: which are incomplete, held, lack records, keep deleted rows."""
     from cdc_assets.operations.status import lake_status
 
     lines = []

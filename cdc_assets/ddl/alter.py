@@ -199,7 +199,7 @@ _NEUTRAL = frozenset(
 
 
 def specs(sql: str) -> tuple[Spec, ...]:
-    """Return what the statement says; clauses that are not known are `StrangeSpec`. Raises Unreadable for no ALTER."""
+    """Return the clauses of the statement; unknown ones are `StrangeSpec`. Raises Unreadable for no ALTER."""
     at = Cursor(tokens(sql))
     if at.sees("CREATE"):
         return (_create_index(at),)

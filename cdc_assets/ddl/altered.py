@@ -214,7 +214,7 @@ def _of_before(places: list[_Place], name: str) -> _Place:
 
 
 def _now(places: list[_Place], name: str) -> int:
-    """Return where the column of a name is; an earlier clause may have given it the name."""
+    """Return the place of the column of a name; an earlier clause may have given it the name."""
     wanted = name.lower()
     for at, place in enumerate(places):
         if place.column.name.lower() == wanted:

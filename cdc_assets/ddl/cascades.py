@@ -25,7 +25,7 @@ def cascades(sql: str) -> tuple[tuple[str, str], ...]:
 
 
 def _definitions(at: Cursor) -> Iterator[Sequence[Token]]:
-    """Yield what a statement has between its commas: columns, indexes and constraints."""
+    """Yield the parts of a statement between its commas: columns, indexes and constraints."""
     if at.sees("CREATE"):
         create_head(at)
         if at.sees("("):

@@ -203,7 +203,7 @@ def added_default(
 
 
 def _doubt(column: Column, value: object, member: object, stated: Default | None, timezone: str) -> str:
-    """Say where a text was read in a zone that may not be the session's, and where file and text differ."""
+    """Return the doubt about a text read in a zone that may not be the session's, or that differs from the file."""
     if stated is None:
         return ""
     if member is None:

@@ -39,7 +39,7 @@ def same_definition(table: TableSchema, copy: TableSchema) -> bool:
 
 
 def copy_doubt(before: TableSchema, after: TableSchema, changes: Sequence[SchemaChange], sql: str) -> str:
-    """Return why copied rows may differ from those that an ALTER leads to, "" if they do not.
+    """Return the reason why copied rows may differ from those that an ALTER leads to, "" for none.
 
     `changes` lead from one schema to the other, `sql` is the text of the ALTER.
     """

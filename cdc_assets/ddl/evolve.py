@@ -628,7 +628,7 @@ _STORED_BYTES = ("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "TINYBLOB", "BLOB
 
 
 def _of_server(old: Column, new: Column, server: str) -> str:
-    """Return what a server does to some values in place of what TiDB does, "" where it does the like.
+    """Return the effect of a server on some values in place of TiDB's, "" where it does the like.
 
     MariaDB's conversions are compared with TiDB's value by value by a test. Of MySQL the manual says that it rounds
     fractions of seconds ("Fractional Seconds in Time Values"), as TiDB does, and that bits are binary strings
@@ -653,7 +653,7 @@ _NUMBERS = ("DECIMAL", *FLOATING)
 
 
 def _fraction(column: Column) -> int:
-    """Return how many digits of a fraction of a second a value may have."""
+    """Return the number of digits of a fraction of a second that a value may have."""
     if column.type in CHARACTER or (column.type in FLOATING and column.scale is None):
         return 6
     return column.scale or 0

@@ -134,7 +134,7 @@ def lasting(
 def beside_mirror(
     grown: TableSchema, mirror: TableSchema, after: TableSchema, changes: Sequence[SchemaChange], at: Tso
 ) -> tuple[TableSchema, tuple[SchemaChange, ...]]:
-    """Return what `lasting` does for a table whose columns grow, by what a DDL makes of its mirror.
+    """Return the result of `lasting` for a table whose columns grow, by what a DDL makes of its mirror.
 
     `grown` are the columns of that table, `mirror` and `after` those of the mirror, which may keep some of what the
     source drops. What the mirror gives up then, its source has no longer; what it goes on with keeps its values here

@@ -232,7 +232,7 @@ _BATCH_CREATE = 60
 
 
 def unlogged_rows(file: SchemaFile) -> str:
-    """Return how a DDL, or its tool, brings rows that no change log has: restored or ingested, "" for any other DDL.
+    """Return the way by which a DDL, or its tool, brings rows past the change log: restored or ingested, else "".
 
     BR and IMPORT write files of the storage engine. A materialized view of TiDB has its first rows by IMPORT INTO.
     """

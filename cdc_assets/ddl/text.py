@@ -348,7 +348,7 @@ _GAP = re.compile(
 
 
 def _gaps(sql: str, parts: Sequence[Token]) -> Iterator[str]:
-    """Yield what stands before each token, without comments; raises Unreadable where the text is not made of them."""
+    """Yield the text before each token, without comments; raises Unreadable where the text is not made of them."""
     at = 0
     for part in parts:
         gap = _GAP.match(sql, at)

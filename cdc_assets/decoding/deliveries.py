@@ -1,4 +1,4 @@
-"""Tell which rows of a table without key were delivered together, and how often each of its changes happened.
+"""Group rows of a table without key that were delivered together, and count how often each of its changes happened.
 
 Input comes at least once, and equal rows may be two rows or one that came twice. So the count of a (position,
 direction, row) is the maximum over deliveries, not their sum, and what dispatchers have adds up where they share the
@@ -141,7 +141,7 @@ class ChangeCounts(NamedTuple):
 
 
 def count_once(copies: Counts, commit_ts: Counts) -> ChangeCounts:
-    """Return how often each change happened, by the `copies` of it that each dispatcher has: a column for each.
+    """Return the count of each change, by the `copies` of it that each dispatcher has: a column for each.
 
     Dispatchers that are alive at the same time share a table if each has a change of that time that the other lacks;
     then what both have adds up. Otherwise one began anew where the other had been, and the larger count is right. What

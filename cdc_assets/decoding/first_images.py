@@ -121,7 +121,7 @@ def unmade(changes: pa.Table, step: ApplyRows, among: pa.Array | None = None) ->
 
 
 def together(parts: Sequence[MissingRows | None]) -> MissingRows | None:
-    """Return what parts of a window found, with the first change of all."""
+    """Return the results of a window's parts as one, with the first change of all."""
     missing_parts = [part for part in parts if part is not None]
     if not missing_parts:
         return None

@@ -87,7 +87,7 @@ class WantedKeys:
         return with_key(self.keys, self.schema, ())[0]
 
     def numbers(self, rows: pa.Table) -> pa.Array:
-        """Return which of the rows, by their number, have one of the keys.
+        """Return the rows, by their number, that have one of the keys.
 
         Values of before a DDL are those that they became, or become those that are meant.
         """
@@ -99,7 +99,7 @@ class WantedKeys:
         return pc.unique(pa.concat_arrays([became, were])).sort()
 
     def among(self, rows: pa.Table) -> set[int]:
-        """Return which of the keys, by their number, some of the rows have."""
+        """Return the keys, by their number, that some of the rows have."""
         cast = self._as_now(rows)
         key_numbers = rows_of_keys(self.keys, cast, self.schema).to_pylist()
         if rows.schema.types != cast.schema.types:

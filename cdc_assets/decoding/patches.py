@@ -60,7 +60,7 @@ def lost_row(table: str, count: int, key: object) -> TableHeld:
 def folded(
     frame: pl.DataFrame, by: Sequence[str], changes: pa.Table, schema: TableSchema, table: TableId, at: str = ""
 ) -> tuple[pa.Table, int]:
-    """Return what is left of the changes, one per key, in no particular order, and how many were passed over.
+    """Return the reduced changes, one per key, in no particular order, and how many were passed over.
 
     `frame` has a row for each change, in the order in which they count: `by` is the key, `_cdc_row` the place in
     `changes`. With `at`, a column of it, one per key and value of that is left: the row as it was from there on. Raises

@@ -91,7 +91,7 @@ class Split:
     excluded: int = 0
 
     def through(self, stage: Callable[[Split], Split]) -> Split:
-        """Return what a stage makes of the file; one that is foreign or was refused passes as it is."""
+        """Return the result of a stage for the file; one that is foreign or was refused passes as it is."""
         if self.refused is not None or self.foreign:
             return self
         try:
@@ -368,7 +368,7 @@ def no_changes(schema: TableSchema, deliveries: bool) -> pa.Table:
 
 
 def file_stats(split: Split) -> FileStats:
-    """Return what a file holds, under the size that was read: one that was seen half will not be taken for known.
+    """Return statistics of a file, under the size that was read: one that was seen half will not be taken for known.
 
     Ranges of keys are told where all of its rows are taken by the window: what is left out may be forgotten rows, whose
     keys are named nowhere.
@@ -512,31 +512,31 @@ class TableKind(ABC):
     """The column by whose being NULL files are kept apart, "" for none."""
 
     def refuses(self, schema: TableSchema) -> str:
-        """Return why a table of these columns cannot have one beside it, a sentence; "" if it can."""
+        """Return the reason why a table of these columns cannot have one beside it, a sentence; "" if it can."""
         return ""
 
     @abstractmethod
     def reduce(
         self, changes: pa.Table, schema: TableSchema, table: TableId, files: Sequence[DataFile] = ()
     ) -> tuple[pa.Table, Report]:
-        """Return what is left of a window's changes, which are not none, and what is to be reported of them.
+        """Return the reduced changes of a window, which are not none, and the report on them.
 
         `files` are those that FILE numbers. Raises TableHeld for changes that the kind cannot take.
         """
 
     def finished(self, changes: pa.Table, step: ApplyRows) -> pa.Table:
-        """Return what a table takes in of reduced changes, when nothing more is reduced with them."""
+        """Return the rows that a table takes in of reduced changes, when nothing more is reduced with them."""
         return changes
 
     @abstractmethod
     def apart(self, changes: pa.Table, step: ApplyRows, empty: bool) -> tuple[pa.Table, pa.Table]:
-        """Return which finished changes are rows of the table as they are, and which are to be staged.
+        """Return the finished changes that are rows of the table as they are, and those that are to be staged.
 
         That is asked where LANDS, for a table that is `empty`, or APPENDS.
         """
 
     def replayed(self, net: pa.Table, others: Callable[[], pa.Table], schema: TableSchema) -> pa.Table:
-        """Return what a table takes in of records that fit now, of a window's reduced changes.
+        """Return the rows that a table takes in of records that fit now, of a window's reduced changes.
 
         `net` is all of the window with the records in it, `others` gives it without them. By the net of all changes of
         a key an old record cannot undo newer ones.
@@ -544,6 +544,6 @@ class TableKind(ABC):
         return net
 
     def count_directions(self, changes: pa.Table) -> tuple[int, int]:
-        """Return how many rows of reduced changes enter and how many leave."""
+        """Return the numbers of rows of reduced changes that enter and that leave."""
         entering = pc.sum(pc.greater(changes.column(OP), pa.scalar(0, pa.int8()))).as_py() or 0
         return entering, changes.num_rows - entering

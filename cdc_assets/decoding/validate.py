@@ -170,7 +170,7 @@ _MADE_NULL = ("DATE", "DATETIME", "TIMESTAMP", "FLOAT", *MAY_BE_NULL, *MADE_NULL
 
 
 def rules(column: Column) -> tuple[Rule, ...]:
-    """Return what the column's values keep beyond the lake type. Raises KeyError for a type of a later TiDB."""
+    """Return the rules that a column's values keep beyond its type. Raises KeyError for a type of a later TiDB."""
     return tuple(RULES[column.type](column))
 
 

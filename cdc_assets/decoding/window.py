@@ -425,7 +425,7 @@ def sentence(reject: Reject) -> str:
 
 
 def way_to_fit(reject: Reject | None) -> str:
-    """Return what lets a record fit that does not, as a clause: files can be restored, messages are as they are."""
+    """Return the way to make a record fit, as a clause: files can be restored, messages are as they are."""
     if reject is not None and reject.place:
         return (
             "The message is kept in the landing as it came: correct the settings by which it is read (the sink URI, "

@@ -244,7 +244,7 @@ class _Rounds:
         return False
 
     def _why_over(self) -> str:
-        """Return why the run is to end, "" if it is to live on."""
+        """Return the reason to end the run, "" if it is to live on."""
         self.interrupts.raise_lost()
         now = time.monotonic()
         if any(not isinstance(table.error, Retryable) for table in self.stopped.values()):
@@ -262,7 +262,7 @@ class _Rounds:
         return "other runs wait in the queue" if self._queued() else ""
 
     def _why_needless(self) -> str:
-        """Return why nobody waits for this run: it was ended without its process, or another one does the same.
+        """Return the reason why nobody waits for this run: it ended without its process, or another one does its work.
 
         It is ended so by force, by the monitor of runs, or by deletion. Two do the same where a run was requested by
         hand or by Dagster's retry beside that of the sensor: the older one goes on.

@@ -259,7 +259,7 @@ def holds_result(tables: Sequence[TableStatus]) -> dg.AssetCheckResult:
 
 
 def _stop_text(reason: str, ways: Iterable[str]) -> str:
-    """Return why a table stopped, and the ways out as a list: Dagster reads a check's description as Markdown."""
+    """Return the reason why a table stopped, and the ways out as a list, in Markdown, as Dagster wants it."""
     return "\n".join([reason, "", *(f"- {way}" for way in ways)]).rstrip()
 
 
@@ -444,7 +444,7 @@ class Freshness:
 def freshness_of(
     source: ConfiguredFeed, table: TableOutcome | TableState, checkpoint: Tso, now: float
 ) -> Freshness | None:
-    """Return how fresh a table is as of `now`, seconds since 1970; None without a target, and for a dropped or
+    """Return the freshness of a table as of `now`, seconds since 1970; None without a target, and for a dropped or
     frozen table.
 
     A table to which nothing is applied yet is as old as its DDL.

@@ -36,7 +36,7 @@ def as_failure() -> Iterator[None]:
 
 
 def step_reasons(event: dg.DagsterEvent) -> list[str]:
-    """Return why a step failed, in lines: for the tables that stopped, or the error that ended it."""
+    """Return the reasons why a step failed, in lines: for the tables that stopped, or the error that ended it."""
     failure, error = event.step_failure_data.user_failure_data, event.step_failure_data.error
     if failure is not None and failure.description:
         return failure.description.splitlines()
@@ -44,7 +44,7 @@ def step_reasons(event: dg.DagsterEvent) -> list[str]:
 
 
 def run_reasons(instance: dg.DagsterInstance, run_id: str) -> list[str]:
-    """Return why a run failed, in lines: by its steps, or by the reason why it had none."""
+    """Return the reasons why a run failed, in lines: by its steps, or by the reason why it had none."""
     records = instance.get_records_for_run(run_id, of_type=_TELLING).records
     events = [record.event_log_entry.dagster_event for record in records]
     steps, other_lines = list[str](), list[str]()

@@ -75,7 +75,7 @@ class RunWatch:
         return all(status in _ENDED for status in self._reported.values())
 
     def partitions(self) -> int:
-        """Return how many partitions the sensor has added."""
+        """Return the number of partitions that the sensor has added."""
         return len(self._instance.get_dynamic_partitions(keys_name(self._changefeed)))
 
     def _runs(self) -> list[dg.DagsterRun]:

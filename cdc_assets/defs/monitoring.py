@@ -168,7 +168,7 @@ def freshness_sensor(source: ConfiguredFeed, s3: S3Resource) -> dg.SensorDefinit
 
 
 def _now(source: ConfiguredFeed, s3: S3Resource) -> list[Freshness]:
-    """Return how fresh every table with a target is. The bucket is listed only if one is late by the ledger."""
+    """Return the freshness of every table with a target. The bucket is listed only if one is late by the ledger."""
     now, name = time.time(), source.changefeed.name
     with source.pipeline(s3) as pipeline:
         checkpoint = pipeline.source.fence()

@@ -80,7 +80,7 @@ class ConfiguredFeed:
         return tuple(known_tables(self.lake, self.changefeed.name, self.changefeed.namespace))
 
     def outdated(self) -> list[str]:
-        """Return what is not in the definitions yet, as sentences: other settings, new tables."""
+        """Return the differences that are not in the definitions yet, as sentences: other settings, new tables."""
         new = len(set(self._known_tables()).difference(self.tables))
         sentences = (
             [f"{counted(new, 'new table has', 'new tables have')} no asset yet: reload definitions"] if new else []

@@ -248,7 +248,7 @@ class _Tick:
         return self.lag_seconds > self.source.changefeed.stalled_after_seconds
 
     def at_checkpoint(self, standing: str) -> str:
-        """Say how far the feed is complete, and what waits."""
+        """Return the sentence on the position through which the feed is complete, and on tables that wait."""
         at = f"checkpoint {self.checkpoint} ({tso_time(self.checkpoint)})" if self.checkpoint else self.seen.missing
         return f"{at}: {'; '.join(filter(None, (self.seen.sentence, standing)))}"
 

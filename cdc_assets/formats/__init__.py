@@ -121,7 +121,7 @@ class Wire(Protocol):
         """Return a copy with these values of `settings` (name -> text); unknown names are passed over."""
 
     def read_by(self, column: Column) -> Mapping[str, object]:
-        """Return what settings make of a column's texts, by name: equal for settings that give equal values."""
+        """Return the settings that decide a column's values, by name: equal where they give equal values."""
 
 
 def tells_new_rows(wire: Wire) -> bool:
@@ -130,7 +130,7 @@ def tells_new_rows(wire: Wire) -> bool:
 
 
 def way_to_commit_ts(wire: Wire) -> str:
-    """Return how rows come to carry a commit-ts, as a sentence that another way may follow."""
+    """Return the way to let rows carry a commit-ts, as a sentence that another way may follow."""
     return (
         f"If the changefeed has {wire.commit_ts_option}, give the same here (its TOML by --config, setting "
         "changefeed_config); else start it again with that"
@@ -314,7 +314,7 @@ class MessageOptions:
         )
 
     def read_by(self, column: Column) -> Mapping[str, object]:
-        """Return what settings make of a column's values, as the protocol says."""
+        """Return the settings that decide a column's values, as the protocol says."""
         settings: Mapping[str, object] = self.codec.read_by(column, self)
         return settings
 
@@ -332,10 +332,10 @@ class SplitReader(Protocol):
     """Reads splits wherever a task runs: picklable. Paths are those of the listing."""
 
     def read(self, path: str) -> Content:
-        """Return what is in a split; raises InputError when it is gone."""
+        """Return the contents of a split; raises InputError when it is gone."""
 
     def wire(self, path: str) -> Wire:
-        """Return how a split was written."""
+        """Return the wire format of a split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +350,7 @@ class UniformReader:
         return self.fetch(path)
 
     def wire(self, path: str) -> Wire:
-        """Return how every split was written."""
+        """Return the wire format of every split."""
         return self.options
 
 
@@ -482,22 +482,22 @@ def commit_stamps(wire: Wire, data: Content) -> list[Tso | None]:
 
 
 def record_beginning(wire: Wire, raw: bytes) -> bytes:
-    """Return what a record, whole or cut off, has in common with its copies from the start."""
+    """Return the beginning that a record, whole or cut off, has in common with its copies."""
     beginning: bytes = _plug(wire).record_beginning(raw)
     return beginning
 
 
 def record_identity(wire: Wire, raw: bytes) -> object:
-    """Return what is equal for copies of one record, however often it is written."""
+    """Return an identity that is equal for copies of one record, however often it is written."""
     identity: object = _plug(wire).record_identity(raw)
     return identity
 
 
 def extension(wire: Wire) -> str:
-    """Return how names of this format's files end, with the dot."""
+    """Return the extension of this format's files, with the dot."""
     return str(_plug(wire).EXTENSION)
 
 
 def file_expansion(wire: Wire) -> int:
-    """Return how many bytes of a file become one in memory."""
+    """Return the number of bytes of a file that become one in memory."""
     return int(_plug(wire).FILE_EXPANSION)

@@ -99,7 +99,7 @@ def _id_in(headers: list[dict[str, Any]] | None, name: str) -> bytes:
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
-    """Return what each message speaks of (CLASSIFIED); names are sanitized, a tombstone has no commit-ts."""
+    """Return the table and kind of each message (CLASSIFIED); names are sanitized, a tombstone has no commit-ts."""
     keys, sent = messages.column("key"), messages.column("value")
     values, key_ids = unpacked_array(sent, options), ids_of_schemas(keys)
     keyed = bits(pc.is_valid(keys))

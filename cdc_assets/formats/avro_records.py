@@ -276,7 +276,7 @@ _KNOWN = frozenset((type(None), bool, int, float, str, bytes, Decimal, dict, lis
 
 
 def _reader_of(schema_id: str, registry: Mapping[str, str]) -> Callable[[bytes], Any]:
-    """Return what reads a record of a schema; it raises ValueError for bytes that are none, or more than it."""
+    """Return the reader of a record of a schema; it raises ValueError for bytes that are none, or more than it."""
 
     def read(payload: bytes) -> Any:
         schema, source = record_schema(schema_id, registry), io.BytesIO(payload)

@@ -407,7 +407,7 @@ def of_unknown_column(records: Records, name: str, side: Path, after: Path | Non
 
 
 def unknown_column(schema: TableSchema, name: str, place: str = "the table's schema at this commit-ts") -> str:
-    """Return why a row with a column is not applied: the schema at a place lacks it, or selectors leave it out."""
+    """Return the reason why a row with a column is refused: the schema at a place lacks it, or a selector hides it."""
     if any(column.name == name and not column.selected for column in schema.columns):
         return (
             f'column "{name}" has a value, although column-selectors in the changefeed TOML leave it out. '
@@ -446,7 +446,7 @@ def changes_of(
 
 
 def patch_op(policy: str, own: Op) -> Op:
-    """Return what becomes of a patch whose row is not there: what a policy says, else what the protocol does."""
+    """Return the treatment of a patch whose row is not there: by a policy, else by the protocol."""
     return {"apply": Op.INSERT, "hold": Op.UPDATE, "skip": Op.PATCH}.get(policy, own)
 
 
@@ -481,7 +481,7 @@ def _hidden(cells: Cells, images: Images, options: MessageOptions) -> bool:
 
 
 def _advice(written_part: str, given: Iterable[str]) -> str:
-    """Return what to do about images that lack a column, by the options of the protocol that make it so."""
+    """Return the advice on images that lack a column, by the options of the protocol that make it so."""
     options = " or ".join(f"{option} = true" for option in given)
     return f": if the changefeed writes only {written_part}, give {options} as it has it" if options else ""
 

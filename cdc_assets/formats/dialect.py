@@ -103,7 +103,7 @@ class Dialect:
         return text
 
     def unescaped(self, written: bytes) -> bytes:
-        """Return what a text stands for. Raises ValueError for a backslash that the writer would not write so."""
+        """Return the value of a text. Raises ValueError for a backslash that the writer would not write so."""
         return self._escape.sub(self._meaning, written) if self.escapes and b"\\" in written else written
 
     def _meaning(self, escape: re.Match[bytes]) -> bytes:
@@ -135,7 +135,7 @@ class Dialect:
 
 
 def records_end(data: bytes, dialect: Dialect, start: int = 0, end: int | None = None) -> int:
-    """Return where the whole records between two offsets end; what follows there has no terminator before `end`."""
+    """Return the end of the whole records between two offsets; what follows there has no terminator before `end`."""
     end = len(data) if end is None else end
     odd = _count(data, dialect.multiline_quote, start, end) & 1 if dialect.multiline_quote else 0
     while (offset := data.rfind(dialect.terminator, start, end)) >= 0:

@@ -104,7 +104,7 @@ class Shape:
         return self.paths.index(path) if path in self.paths else None
 
     def at(self, *path: str | int) -> Any:
-        """Return what the first message holds at a path, ABSENT for nothing."""
+        """Return the value of the first message at a path, ABSENT for none."""
         value = self.first
         for step in path:
             value = _step(value, step)
@@ -132,7 +132,7 @@ def find_shape(message: bytes, fixed: str = "", unordered: Sequence[str] = (), k
 def _walk(
     message: bytes, text: str, fixed: str, unordered: Sequence[str], known: int
 ) -> tuple[tuple[bytes, ...], tuple[Path, ...], Mapping[Path, Span], Mapping[int, int]]:
-    """Return what stands between the values of a message, and where these, and objects and arrays, are.
+    """Return the text between the values of a message, and the places of these, of objects and of arrays.
 
     The values that are the insides of the members `unordered` come with their lengths. `text` is the message in ASCII,
     else "".
@@ -404,7 +404,7 @@ class _Block:
         self.quotes = BitIndex(self.data, self.size, lambda part: part == _QUOTE, escaped)
 
     def _escaped(self) -> Places:
-        """Return where characters with a backslash before them are; messages where that is no escape are not plain."""
+        """Return the places of characters with a backslash before them; messages with other ones are not plain."""
         runs = np.flatnonzero(np.diff(self.backslashes, prepend=-2) != 1)
         lengths = np.diff(runs, append=len(self.backslashes))
         places: Places = (self.backslashes[runs] + lengths)[lengths % 2 == 1]
@@ -446,7 +446,7 @@ class _Block:
         return SameShape(shape, messages, data, self.backslashes, tuple(values)).among(fit)
 
     def _value(self, at: Places, then: bytes) -> tuple[Places, Places, Marks]:
-        """Return where values begin and end, and which are texts; what is none ends where no message goes on."""
+        """Return the beginnings and ends of values, and which are texts; what is none ends where no message goes on."""
         quoted: Marks = self.data[at] == _QUOTE
         if quoted.all():
             return at + 1, self.quotes.next(at + 1), quoted
@@ -457,7 +457,7 @@ class _Block:
         return at + quoted, ends, quoted
 
     def _bare(self, at: Places, then: int) -> Places:
-        """Return where numbers, true, false and null end that a byte follows, and for what is none of these the end."""
+        """Return the ends of numbers, true, false and null that a byte follows, and the end for anything else."""
         starts = at + (self.data[at] == _MINUS)
         ends = self.strange.next(starts)
         dotted = np.flatnonzero(self.data[ends] == _DOT)
@@ -758,7 +758,7 @@ class _Parser:
 
 
 def _value_end(text: str, place: int) -> int:
-    """Return where a value ends that begins at a place, 0 where none does."""
+    """Return the end of a value that begins at a place, 0 where none does."""
     try:
         return _DECODER.raw_decode(text, place)[1]
     except (ValueError, RecursionError):

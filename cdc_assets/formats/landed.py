@@ -136,7 +136,7 @@ class LandedReader:
     parts: Mapping[str, SplitPart] = field(repr=False)
 
     def wire(self, path: str) -> Wire:
-        """Return how every split was written."""
+        """Return the wire format of every split."""
         return self.options
 
     def read(self, path: str) -> Frame:
@@ -304,10 +304,10 @@ def commit_stamps(frame: Frame, options: MessageOptions) -> list[int | None]:
 
 
 def record_beginning(raw: bytes) -> bytes:
-    """Return what copies of a message have in common from the start: a message is never cut off."""
+    """Return the beginning that copies of a message have in common: a message is never cut off."""
     return raw
 
 
 def record_identity(raw: bytes) -> object:
-    """Return what is equal for copies of one message."""
+    """Return an identity that is equal for copies of one message."""
     return raw

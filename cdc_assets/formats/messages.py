@@ -504,12 +504,12 @@ ReadBy = Callable[[Column, MessageOptions], Mapping[str, object]]
 
 
 def by_zone(column: Column, options: MessageOptions) -> Mapping[str, object]:
-    """Return what decides values where a TIMESTAMP is written without its zone, and all else says what it is."""
+    """Return the settings that decide values where a TIMESTAMP is written without its zone, and all else is exact."""
     return {"tz": Zone(options.timezone)} if column.type == "TIMESTAMP" else {}
 
 
 def by_nothing(column: Column, options: MessageOptions) -> Mapping[str, object]:
-    """Return what decides values where each says what it is, moments by their zone."""
+    """Return the settings that decide values, none, where each value is exact and moments have their zone."""
     return {}
 
 

@@ -136,7 +136,7 @@ class _Heads(NamedTuple):
     refused: Mapping[int, str]
 
     def table(self, event: int) -> TableId:
-        """Return which table an event is of; without a name a DDL is of the schema."""
+        """Return the table of an event; without a name a DDL is of the schema."""
         return TableId(self.schemas[event].as_py(), self.tables[event].as_py() or "")
 
 
@@ -183,7 +183,7 @@ def _heads(keys: pa.BinaryArray) -> _Heads:
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
-    """Return what each message speaks of (CLASSIFIED), by its key alone but for a DDL."""
+    """Return the table and kind of each message (CLASSIFIED), by its key alone but for a DDL."""
     events = _events(messages)
     heads = _heads(events.keys)
     bad = dict(events.torn)
@@ -246,7 +246,7 @@ def _queries(values: pa.BinaryArray, options: MessageOptions) -> Iterable[tuple[
 
 
 def _why(reason: str, options: MessageOptions) -> str:
-    """Return why a value cannot be read: all have one, but it may be compressed otherwise than it should be."""
+    """Return the reason why a value cannot be read: all have one, but it may be compressed otherwise."""
     return f"it is not compressed with {options.large_message_handle_compression}" if reason == NO_VALUE else reason
 
 
@@ -313,7 +313,7 @@ _NAMELESS = (
 
 
 def _no_cell(name: str, first: object, second: object) -> Any:
-    """Return what is no part of a cell for one that comes twice: several values without the names of their columns."""
+    """Return the misfit of a cell that comes twice: several values without the names of their columns."""
     return [] if name in _OF_CELL else refuse_twice(name, first, second)
 
 
@@ -390,7 +390,7 @@ def _unread(records: Records, schema: TableSchema, updates: Marks) -> Marks:
 def _misfits(
     records: Records, side: str, schema: TableSchema, some: Marks
 ) -> Iterator[tuple[str, Marks, str, tuple[str, ...]]]:
-    """Yield what some rows have that does not fit: a column, which of them, why, and the path to what is shown of it.
+    """Yield the misfits of rows: a column, the rows, the reason, and the path to the value that is shown.
 
     They have a column that the table lacks, or a value that no column of its type has.
     """

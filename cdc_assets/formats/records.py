@@ -186,7 +186,7 @@ class Records(abc.ABC):
 
     @abc.abstractmethod
     def lengths(self, *path: str | int) -> Places:
-        """Return how many elements the arrays at a path have, -1 for what is none."""
+        """Return the numbers of elements of the arrays at a path, -1 for what is none."""
 
     @abc.abstractmethod
     def are_objects(self, *path: str | int) -> Marks:
@@ -257,7 +257,7 @@ class Records(abc.ABC):
 
 
 def bounds(values: pa.Array) -> tuple[Places, Places]:
-    """Return where each value of a binary or string array begins and ends in the buffer of its bytes."""
+    """Return the beginning and end of each value of a binary or string array in the buffer of its bytes."""
     if not len(values):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]

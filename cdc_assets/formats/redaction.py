@@ -23,7 +23,7 @@ def without_values(reject: Reject, schema: TableSchema, not_shown: str = NOT_SHO
 
 
 def without_quotes(place: str, not_shown: str) -> str:
-    """Return what is said of a file that cannot be decoded, where nothing of it may be repeated."""
+    """Return the message on a file that cannot be decoded, where nothing of it may be repeated."""
     return (
         f"{place} cannot be decoded; {not_shown}. Check that the settings are those with which it was written (the "
         "sink URI, the changefeed TOML, schemas), and that it is as it was written."
@@ -51,6 +51,6 @@ def conceal_errors(path: str, schemas: Sequence[TableSchema]) -> Iterator[None]:
 
 
 def column_names(schemas: Iterable[TableSchema]) -> set[str]:
-    """Return what columns may be called: another name in a record may be a value that damage has made one."""
+    """Return the names that columns may have: another name in a record may be a value that damage has made one."""
     columns = (column for schema in schemas for column in schema.columns)
     return {name for column in columns for name in (column.name, column.source_name)}

@@ -33,7 +33,7 @@ _IN_TYPE = re.compile(r"io\.debezium\.connector\.(\w+)|/debezium/(\w+)/")
 
 
 def foreign_reason(connector: str) -> str:
-    """Return why messages of a connector are refused, "" for one that is read."""
+    """Return the reason why messages of a connector are refused, "" for one that is read."""
     if connector in SERVERS:
         return ""
     server = _OTHERS.get(connector)
@@ -58,7 +58,7 @@ def other_connector(connector_class: str) -> str:
 
 
 def avro_reason(data: bytes) -> str:
-    """Return why a message or schema in Avro is refused; names the connector for another server that is in its bytes.
+    """Return the reason why a message or schema in Avro is refused; names the connector of another server in its bytes.
 
     Avro has texts behind their length.
     """

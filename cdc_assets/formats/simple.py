@@ -61,7 +61,7 @@ _NOT_NAMES = frozenset(("database", "table", "type", "data", "old"))
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
-    """Return what each message speaks of (CLASSIFIED), of a row by its head alone."""
+    """Return the table and kind of each message (CLASSIFIED), of a row by its head alone."""
     values = unpacked_array(messages.column("value"), options)
     heads = _heads(values) if options.encoding_format == "json" else values
     return in_order(lines for records in _records(heads, options, whole=False) for lines in _lines(records, options))
@@ -86,7 +86,7 @@ def _records(values: pa.BinaryArray, options: MessageOptions, *, whole: bool) ->
 
 
 def _lines(records: Records, options: MessageOptions) -> Iterator[pa.RecordBatch]:
-    """Yield what records speak of."""
+    """Yield the tables and kinds of records."""
     kinds, (commit_ts, stamped) = records.column("type"), records.tsos("commitTs")
     records.require(kinds.are(CellKind.TEXT), "it has no type")
     records.require(stamped, "its commitTs is not a TSO")

@@ -29,7 +29,7 @@ class AvroReader:
         return self.data[self.at - count : self.at]
 
     def text(self) -> bytes:
-        """Return what bytes and strings are: their length, and as many bytes."""
+        """Return the value of bytes or a string: its length, and as many bytes."""
         return self.take(self.long())
 
     def long(self) -> int:
@@ -49,7 +49,7 @@ class AvroReader:
         raise ValueError("a number has no end, or is beyond 64 bits")
 
     def branch(self, count: int) -> int:
-        """Return which of so many branches or symbols follows."""
+        """Return the number of the branch or symbol that follows, of so many."""
         branch = self.long()
         if not 0 <= branch < count:
             raise ValueError(f"{branch} is not a branch of {count}")
@@ -97,7 +97,7 @@ def _record(**fields: _Read) -> _Read:
 
 
 def _blocks(at: AvroReader) -> int:
-    """Read how many items a block of an array or a map has; 0 ends it."""
+    """Read the number of items of a block of an array or a map; 0 ends it."""
     count = at.long()
     if count < 0:
         count = -count

@@ -210,7 +210,7 @@ class BitIndex:
         self._bits, self._size, self._words = bits, size, words(bits)
 
     def next(self, at: Places) -> Places:
-        """Return where the next one stands, at these places or after them."""
+        """Return the place of the next word, at these places or after them."""
         places, near = self._near(at)
         for step in range(1, _TRIED):
             far = np.flatnonzero(~near)
@@ -223,7 +223,7 @@ class BitIndex:
         return places
 
     def _near(self, at: Places) -> tuple[Places, Marks]:
-        """Return where the next one stands if it does among some bytes, and where that is so."""
+        """Return the place of the next word if it is among some bytes, and where that is so."""
         word = self._words[at >> 3] >> (at & 7).astype(np.uint64)
         lowest = (word & ~word + np.uint64(1)).astype(np.float64)  # a power of two, of which the exponent is read
         return at + ((lowest.view(np.int64) >> 52) - 1023), word != 0

@@ -81,7 +81,7 @@ _SCHEMA = "default"
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
-    """Return what each message speaks of (CLASSIFIED); the topic names the table."""
+    """Return the table and kind of each message (CLASSIFIED); the topic names the table."""
     topics = pc.dictionary_encode(messages.column("topic"))
     tables = [_table_of(topic) for topic in topics.dictionary.to_pylist()]
     batches = list[pa.RecordBatch]()
@@ -97,7 +97,7 @@ def _table_of(topic: str) -> TableId:
 
 
 def _lines(records: Records, topics: pa.Array, tables: Sequence[TableId]) -> Iterator[pa.RecordBatch]:
-    """Yield what records speak of; `topics` are the numbers of their tables."""
+    """Yield the tables and kinds of records; `topics` are the numbers of their tables."""
     members, stamps, kind = records.members(), None, Kind.ROW
     if "resolved" in members:
         kind, stamps = Kind.RESOLVED, _stamps(records, ("resolved",), ("resolved", 0), ("resolved", 1))
@@ -203,7 +203,7 @@ class _Stamps(NamedTuple):
 
 
 def _stamps_of_change(records: Records) -> _Stamps | None:
-    """Return when records were; None where their form has no place for it."""
+    """Return the times of records; None where their form has no place for it."""
     if "payload" in records.members():
         source = ("payload", "source")
         return _stamps(records, (*source, "step"), (*source, "step"), (*source, "txId"))
@@ -229,7 +229,7 @@ def _stamps(records: Records, whole: Path, step: Path, transaction: Path) -> _St
 
 
 def show_columns(messages: pa.RecordBatch) -> pa.Array:
-    """Return which rows have columns beside their key (true), which their key alone (false); null for any other.
+    """Return true for rows that have columns beside their key, false for those of their key alone; null for any other.
 
     What has its key alone does not say whether only that was written, or the changefeed never has more.
     """

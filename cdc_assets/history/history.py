@@ -423,7 +423,7 @@ def _partners(
 def _exchangeable(
     file: SchemaFile, statement: ddl.Exchange, table: SchemaEffect, other: SchemaEffect
 ) -> tuple[str, ddl.Predicate | None]:
-    """Return why two tables cannot exchange rows, or the condition for those of the partition."""
+    """Return the reason why two tables cannot exchange rows, or the condition for those of the partition."""
     schema = table.after
     if table.reason or other.reason:
         return f"{file.query}: {MISSING_DDL} {table.reason or other.reason}", None

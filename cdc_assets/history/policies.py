@@ -78,7 +78,7 @@ class Rules:
     features: Mapping[str, Any] = field(default_factory=dict)
 
     def release(self, life: Life | None, version: Tso) -> Release | None:
-        """Return what a person decided about a DDL."""
+        """Return the decision of a person about a DDL."""
         return self.releases.get((life, version)) if life is not None else None
 
     def kinds(self, file: SchemaFile, changes: Iterable[SchemaChange] = ()) -> tuple[str, ...]:
@@ -178,7 +178,7 @@ def _keeping(
     keep: bool,
     key: tuple[str, ...] | None,
 ) -> tuple[TableSchema, Sequence[SchemaChange]]:
-    """Return what a file makes of a schema whose columns stay when the source drops them."""
+    """Return the schema after a file, where columns stay that the source drops."""
     anew = _added_again(before, changes) if file.grows and not file.lags else ()
     rest = tuple(column for column in before.columns if column.name not in anew)
     after, changes = with_kept(replace(before, columns=rest), after, changes, file, keep, key)

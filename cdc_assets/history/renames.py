@@ -74,7 +74,7 @@ def rename(lives: Lives, version: Tso, renames: Sequence[tuple[SchemaFile, ddl.R
 def _with_reason(
     lives: Lives, moves: Mapping[TableId, TableId], renames: Mapping[TableId, TableId]
 ) -> Mapping[TableId, TableId]:
-    """Return what `resolve` found; raise Unresolved for a hop without a reason.
+    """Return the result of `resolve`; raise Unresolved for a hop without a reason.
 
     Only tables that exchange names need one. Else its name is that of an unknown table that gives it up, as in
     `RENAME TABLE t TO t_old, t_new TO t`.

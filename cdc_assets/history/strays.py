@@ -28,7 +28,7 @@ class Strays:
         self._known: dict[tuple[Life, TableId, str, Tso], tuple[Period, ...]] = {}
 
     def of(self, life: Life, name: TableId, root: str, version: Tso, own: TableSchema) -> tuple[Period, ...]:
-        """Return when no row of a name can have been written with the columns `own` of a directory.
+        """Return the positions at which no row of a name can have been written with the columns `own` of a directory.
 
         These are times at which `life` has the name and other columns, or no table has the name. Times of other tables
         with that name do not count.

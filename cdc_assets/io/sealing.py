@@ -41,7 +41,7 @@ def seal(data: bytes, key: SealKey) -> bytes:
 
 
 def unseal(data: bytes, key: SealKey | None) -> bytes:
-    """Return what was sealed, or bytes that never were as they are; raises BadSettings without the right key."""
+    """Return sealed bytes in clear, other bytes as they are; raises BadSettings without the right key."""
     from cryptography.exceptions import InvalidTag
 
     if not is_sealed(data):

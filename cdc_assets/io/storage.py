@@ -85,7 +85,7 @@ class Opener:
             raise self._gone(path) from None
 
     def fetch(self, path: str, start: int | None = None, end: int | None = None) -> bytes:
-        """Return what `read_range` returns. Raises FileNotFoundError, and what `attempt` raises."""
+        """Return the bytes as `read_range` does. Raises FileNotFoundError, and what `attempt` raises."""
         place = f"{self.prefix}/{path}"
         return self.attempt(lambda: bytes(self.file_system.cat_file(place, start=start, end=end)), path)
 
@@ -244,7 +244,7 @@ class objects:  # noqa: N801  # reads as the function that it is: `yield from ob
                 raise NotPassedOver(behind)
 
     def _pages(self, behind: str) -> Generator[Entry, None, str | None]:
-        """Yield what comes after a name; return the name after which to go on, None at the end."""
+        """Yield the entries after a name; return the name after which to go on, None at the end."""
         page: Mapping[str, Any] = {"IsTruncated": True}
         going_on: dict[str, Any] = {"StartAfter": behind} if behind else {}
         while page.get("IsTruncated"):
@@ -276,7 +276,7 @@ class objects:  # noqa: N801  # reads as the function that it is: `yield from ob
         return self._last.get(directory, "")
 
     def _find_rows(self, parent: str) -> None:
-        """Find which directories of `parent` are passed over together."""
+        """Find the directories of `parent` that are passed over together."""
         there = self._names_in(f"{self._root}{parent}/")
         names = [name[len(self._root) :].rstrip("/") for name in there]
         # Some servers list a directory's names together, others by the bytes of all: only where both is one order, all
@@ -323,7 +323,7 @@ def etag_of(info: Mapping[str, Any]) -> str:
 
 
 def modified_of(info: Mapping[str, Any]) -> float:
-    """Return when an object was written, in seconds since 1970, from fsspec's `info`; 0 if that does not say."""
+    """Return the time at which an object was written, in seconds since 1970, from fsspec's `info`; 0 for none."""
     moment = _moment(info)
     if isinstance(moment, str):
         try:

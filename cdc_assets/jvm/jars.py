@@ -210,7 +210,7 @@ class _Progress:
         print(f"fetching {names}{size} by Spark's Ivy, once", file=sys.stderr, flush=True)
 
     def show(self, ended: bool) -> None:
-        """Show how much has arrived by now."""
+        """Show the share that has arrived by now."""
         if not self._lives:
             return
         arrived = 0

@@ -145,7 +145,7 @@ _USUAL_PLACES = (
 
 
 def _mac_homes() -> Iterator[str]:
-    """Yield what macOS' registry of Javas names for each release that fits."""
+    """Yield the homes that macOS' registry of Javas names for each release that fits."""
     tool = "/usr/libexec/java_home"
     if os.access(tool, os.X_OK):
         for version in JAVA_VERSIONS:
@@ -188,7 +188,7 @@ exec {java} "$@"
 
 
 def share_dirs() -> tuple[Path, ...]:
-    """Return where an installation keeps files beside its code: its virtual environment, then the user's cache."""
+    """Return the directories where an installation keeps files: its virtual environment, then the user's cache."""
     own = () if sys.prefix == sys.base_prefix else (Path(sys.prefix, "share", "cdc-assets"),)
     return (*own, user_cache())
 
@@ -230,7 +230,7 @@ def spark_home() -> Path:
 
 
 def spark_conf(name: str) -> Path:
-    """Return where Spark looks for a file of its settings, which need not exist."""
+    """Return the path where Spark looks for a file of its settings, which need not exist."""
     return Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf", name)
 
 

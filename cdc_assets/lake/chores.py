@@ -92,7 +92,7 @@ class Chores:
 
 
 def chores(facts: TableFacts, settings: MaintenanceSettings, now_ms: int) -> Chores:
-    """Return what is due for a table at a moment (ms since 1970)."""
+    """Return the chores that are due for a table at a moment (ms since 1970)."""
     snapshot_ids = expirable(facts, settings, now_ms)
     oldest = min((snapshot.made_ms for snapshot in (*facts.lineage, *facts.strays)), default=now_ms)
     return Chores(

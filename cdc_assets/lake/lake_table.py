@@ -265,7 +265,7 @@ def format_lives(lives: Iterable[ColumnLife]) -> dict[str, str]:
 
 
 def parse_lives(properties: Mapping[str, str]) -> tuple[ColumnLife, ...]:
-    """Return what `format_lives` wrote, nothing for a mirror."""
+    """Return the lives that `format_lives` wrote, none for a mirror."""
     lives = json.loads(properties.get(COLUMNS, "[]"))
     past = ("types", "names")
     return tuple(ColumnLife(**{**life, **{name: tuple(map(tuple, life[name])) for name in past}}) for life in lives)
@@ -342,7 +342,7 @@ def snapshot_below(file: MetadataFile, lake_table: LakeTable, version: Tso) -> t
 
 
 def landing_of(metadata: TableMetadata, empty: bool = True) -> FirstLoad | None:
-    """Return where data files of a table go, None if only Iceberg's own writer may write them."""
+    """Return the location of a table's data files, None if only Iceberg's own writer may write them."""
     properties, names = metadata.properties, {field.field_id: field.name for field in metadata.schema().fields}
     order = next((own for own in metadata.sort_orders if own.order_id == metadata.default_sort_order_id), None)
     partition, sort = (

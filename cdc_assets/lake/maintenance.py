@@ -188,7 +188,7 @@ class LakeMaintenance:
         return orphans
 
     def problem(self, life: Life, schema: TableSchema) -> str:
-        """Return what is wrong with the rows of a history table of these columns, a sentence, "" for nothing."""
+        """Return the fault of the rows of a history table of these columns, a sentence, "" for none."""
         if self._records.counts().keys() & {life, life.source}:
             return ""
         with races(str(life)), self.lake.workbench.sessions.step() as session:

@@ -44,7 +44,7 @@ class OwnNamespaces:
         return f"{self.main}_landing"
 
     def of(self, feature: str) -> str:
-        """Return where a feature has tables of its own."""
+        """Return the namespace of a feature's own tables."""
         return f"{self.main}_{feature}"
 
     @property

@@ -77,7 +77,7 @@ class DecisionStore:
     own: str
 
     def read(self) -> Decisions:
-        """Return what people have decided about this changefeed: one query."""
+        """Return the decisions of people about this changefeed: one query."""
         return parse_decisions(own_properties(self.catalog.open(), self.own), self.changefeed)
 
     def keep(self, decision: KeptDecision) -> None:

@@ -35,7 +35,7 @@ _SHOWN = 3
 
 
 def state_fault(state: LakeState, life: Life, since: Tso, schema: TableSchema) -> str:
-    """Return what is wrong with states written since a position, a sentence with the first keys; "" if nothing is."""
+    """Return the fault of states written since a position, a sentence with the first keys; "" for none."""
     table, mirror, schema = state.find(life), state.tables().get(life.source), schema.in_lake
     scan = TableScan(state, table)
     keyed = int(state.file(table.metadata_location).properties.get(KEYED_SINCE) or -1)

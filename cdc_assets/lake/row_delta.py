@@ -123,7 +123,7 @@ class _Replaced:
 
 
 def row_delta_of(target: CommitTarget, step: ApplyRows, batch: Batch, io: Mapping[str, str]) -> RowDelta | None:
-    """Write what a commit of a staged window takes in; None, with nothing written, where that is Spark's to do.
+    """Write the files that a commit of a staged window takes in; None, with nothing written, where Spark has to.
 
     Files that are written and not committed in the end are orphans. `io` are PyIceberg's properties of the table.
     Raises LakeUnavailable where the table's files cannot be read or written.
@@ -162,7 +162,7 @@ def _compares_by_value(column: Column) -> bool:
 
 
 def plain_table(target: CommitTarget) -> FirstLoad | None:
-    """Return where data files of the table go and its columns; None for a table that only Spark may write."""
+    """Return the location of the table's data files and its columns; None for a table that only Spark may write."""
     java, table = target.session.iceberg.java, target.table
     properties = target.session.iceberg.texts_of(table.properties())
     wanted = {"write.merge.mode": "merge-on-read", "write.format.default": "parquet"}

@@ -102,7 +102,7 @@ class TableScan:
             ) from gone
 
     def count(self, condition: str) -> int:
-        """Return how many rows there are in files of which all rows fulfil a condition, or none.
+        """Return the number of rows in files of which all rows fulfil a condition, or none.
 
         Data files are read only of a mirror that marks deleted rows.
         """

@@ -216,7 +216,7 @@ def _deleted(
 
 
 def _described(target: CommitTarget, step: ChangeTable) -> dict[str, str]:
-    """Return what a table's properties say of its columns after a DDL."""
+    """Return the properties that describe a table's columns after a DDL."""
     described = dict[str, str]()
     if step.life.kind:
         lives = parse_lives(dict(target.table.properties()))

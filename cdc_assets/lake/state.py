@@ -74,7 +74,7 @@ class LakeState:
         return dict(self._seen)
 
     def known(self) -> dict[Life, LakeTable]:
-        """Return what `tables` returns; if a look takes several requests, as looks and steps here last saw it.
+        """Return the tables as `tables` does; if a look takes several requests, as looks and steps here last saw it.
 
         Whoever acts on it has to notice what another writer has changed since.
         """
@@ -265,7 +265,7 @@ class LakeState:
         return read_file(self.catalog, place)
 
     def label_of(self, table: LakeTable, snapshot_id: int) -> Label:
-        """Return how far a table was applied in a snapshot."""
+        """Return the label of a table in a snapshot: how far it was applied."""
         labels = (
             Label.parse(snapshot.summary) for snapshot in self.file(table.metadata_location).lineage_of(snapshot_id)
         )

@@ -75,7 +75,7 @@ class AsideLake(Lake):
         self._live = live
 
     def decisions(self) -> Decisions:
-        """Return what people have decided about the live tables."""
+        """Return the decisions of people about the live tables."""
         return self._live.decisions()
 
 

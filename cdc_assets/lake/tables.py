@@ -117,7 +117,7 @@ class Lake:
         return {**self.state.tombstones(), **{life: lake_table.applied for life, lake_table in tables.items()}}
 
     def decisions(self) -> Decisions:
-        """Return what people have decided about the tables. Starts no JVM."""
+        """Return the decisions of people about the tables. Starts no JVM."""
         return self.state.decisions.read()
 
     def held_back(self) -> frozenset[str]:
@@ -161,7 +161,7 @@ class Lake:
         return self.scan(life).where(f"{POSITION} > {since} AND {POSITION} <= {until}", equal=equal)
 
     def look_at_states(self, life: Life, since: Tso, schema: TableSchema) -> str:
-        """Return what is wrong with states that were written since a position, "" for nothing. Starts no JVM."""
+        """Return the fault of states that were written since a position, "" for none. Starts no JVM."""
         from cdc_assets.lake.recent_states import state_fault
 
         return state_fault(self.state, life, since, schema)
@@ -191,7 +191,7 @@ class Lake:
         return purge(self.workbench, life)
 
     def part(self, feature: str) -> Any:
-        """Return what a feature needs of the lake beside this: `PART` of its module."""
+        """Return the part of the lake that a feature adds: `PART` of its module."""
         return module_of("lake", feature).PART(self.state, self.workbench)
 
     # --- rows ---
@@ -265,7 +265,7 @@ class Lake:
         return self.workbench.records.read(raw=raw, closed=closed)
 
     def quarantined_counts(self) -> Mapping[Life, int]:
-        """Return how many records of each table are open. Starts no JVM."""
+        """Return the number of open records of each table. Starts no JVM."""
         return self.workbench.records.counts()
 
     def replay(self, replay: RecordReplay, reader: SplitReader) -> RecordLookup:

@@ -91,7 +91,7 @@ class Workbench:
         return Quarantine(self.state)
 
     def storage(self, lake_table: LakeTable) -> tuple[str, dict[str, str]]:
-        """Return where windows of a table are staged, and PyIceberg's properties for that place.
+        """Return the place where windows of a table are staged, and PyIceberg's properties for it.
 
         Beside the tables; if a catalog may grant a table's own location only, below that.
         """
@@ -158,7 +158,7 @@ class Workbench:
                 ) from error
 
     def revision(self, life: Life) -> str:
-        """Return which run had taken rows out of a table last when its progress was read, or as it was last seen."""
+        """Return the run that had last taken rows out of a table when its progress was read, or as it was last seen."""
         return self._expected[life][1] if life in self._expected else self.state.last(life).revision
 
     @contextmanager

@@ -305,7 +305,7 @@ class LandingCounts:
 
 
 def state_after(batch: LandingBatch, ends: Ends, proven: int) -> Landed:
-    """Return what is landed once a batch is, at these ends of the log."""
+    """Return the landing once a batch is landed, at these ends of the log."""
     reader, ignored = batch.reader, {**batch.before.ignored}
     for reason, count in reader.ignored.items():
         ignored[reason] = ignored.get(reason, 0) + count
@@ -533,7 +533,7 @@ class Dialects:
                 self._tables.setdefault(table.folded, dialect)
 
     def parted(self, batch: pa.RecordBatch, spoken: pa.RecordBatch) -> pa.RecordBatch:
-        """Return what messages speak of, those of another kind than their topic or table as bad ones."""
+        """Return the tables and kinds of messages, those of another kind than their topic or table as bad ones."""
         if spoken.column("source").null_count == spoken.num_rows:
             return spoken
         topics = batch.column("topic").take(spoken.column("message"))

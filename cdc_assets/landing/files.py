@@ -252,7 +252,7 @@ class LandingStore(Files, Protocol):
     """A place for one feed's landing."""
 
     def stored(self) -> TableFiles:
-        """Return what is there now."""
+        """Return the state of the landing now."""
 
     def read_events(self, files: Sequence[str]) -> pa.Table:
         """Return the events of files, in the order of the files."""
@@ -564,7 +564,7 @@ def _row(event: LandedEvent) -> dict[str, Any]:
 
 
 def read_event_rows(landed: Landed, rows: pa.Table, live: Iterable[str]) -> Landed:
-    """Return what is landed with more rows of events, and only with splits of files that are still there.
+    """Return the landing with more rows of events, and only with splits of files that are still there.
 
     Events come in the order in which they were landed.
     """

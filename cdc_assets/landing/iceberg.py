@@ -50,7 +50,7 @@ class LandingTable:
         )
 
     def stored(self) -> TableFiles:
-        """Return what is there now; a state that is known costs one question to the catalog.
+        """Return the state of the landing now; a state that is known costs one question to the catalog.
 
         Raises BadSettings for a landing that was written by a version of this software with other columns or events.
         """
@@ -84,7 +84,7 @@ class LandingTable:
         return self.elsewhere().write_rows(groups, packed=packed)
 
     def elsewhere(self) -> LandedFiles:
-        """Return what writes files of rows wherever a task runs."""
+        """Return the writer of files of rows wherever a task runs."""
         return LandedFiles(self.table.files("rows"), self.seal)
 
     def write_events(self, events: pa.Table) -> tuple[str, int]:

@@ -149,7 +149,7 @@ class KeylessRows:
         )  # fmt: skip
 
     def _content(self, value: bytes, log: _Log) -> str:
-        """Return what is equal for copies of a row; "" where its place names it."""
+        """Return a text that is equal for copies of a row; "" where its place names it."""
         if not value or dialect_of(log[1]) in ROW_PLACES:
             return ""
         envelope = json_value(value)
@@ -157,7 +157,7 @@ class KeylessRows:
         return print_json([payload.get(name) for name in ("op", "before", "after")])
 
     def _landed(self, log: _Log, places: set[str]) -> tuple[Mapping[str, list[_Sending]], str]:
-        """Return what is landed of a table at some places, by place.
+        """Return the landed rows of a table at some places, by place.
 
         With it the place through which rows of the table are no longer kept, "" where none expired.
         """

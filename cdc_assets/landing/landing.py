@@ -142,7 +142,7 @@ class Landing:
     # --- looking ---
 
     def landed(self) -> Landed:
-        """Return what is landed by now; only files of events that are new are read."""
+        """Return the landing as of now; only files of events that are new are read."""
         kept = self.store.stored()
         known = self._read if kept.identity == self._landed.identity else ()
         if not known or kept.events[: len(known)] != known:
@@ -157,11 +157,11 @@ class Landing:
         return self.log().ends(self._concerns)
 
     def behind(self) -> int:
-        """Return how many offsets are not landed. Raises InputError for a log that lost some of them."""
+        """Return the number of offsets that are not landed. Raises InputError for a log that lost some of them."""
         return sum(len(span) for span in ranges_to_read(self.landed(), self.ends()))
 
     def news(self) -> News:
-        """Return what is there and not landed. Nothing is written. Raises InputError for a log that lost messages.
+        """Return the messages that are not landed. Nothing is written. Raises InputError for a log that lost messages.
 
         A few messages are read to separate marks from news; many are news.
         """
@@ -509,6 +509,6 @@ class RangeReader:
 
 
 def landed_in(store: LandingStore) -> Landed:
-    """Return what is landed in a place, read at once."""
+    """Return the landing in a place, read at once."""
     kept = store.stored()
     return read_event_rows(Landed(kept.identity), store.read_events(kept.events), kept.rows)

@@ -88,7 +88,7 @@ class LandingDue:
 
 
 def landing_due(landing: Landing, needs: Needs, now_ms: int, limits: LandingLimits = _DEFAULT) -> LandingDue:
-    """Return what `maintain_landing` would write anew. What nothing refers to is removed at its occasion only."""
+    """Return the files that `maintain_landing` would write anew. Unreferenced files are removed at that occasion."""
     due = _due(landing, needs, now_ms, limits)
     if due is None:
         return LandingDue()
@@ -152,7 +152,7 @@ class _Due:
 
 
 def _due(landing: Landing, needs: Needs, now_ms: int, limits: LandingLimits) -> _Due | None:
-    """Return what is due for a landing's files, None where nothing was ever landed."""
+    """Return the chores that are due for a landing's files, None where nothing was ever landed."""
     kept = landing.store.stored()
     if not kept.identity:
         return None

@@ -195,7 +195,7 @@ class Backlog:
     # --- what can be landed ---
 
     def part(self, partition: Partition, through: str | None, until: int | None) -> tuple[list[Piece], int | None]:
-        """Return what of a partition comes before the first message beyond a place or time, and that one's offset.
+        """Return the part of a partition before the first message beyond a place or time, and that one's offset.
 
         None as the offset where all that is kept comes before.
         """
@@ -1016,7 +1016,7 @@ def _gives_name(sql: str) -> bool:
 
 
 def _in_log(place: str) -> str:
-    """Return where in the log a place is, without whether it is that of a snapshot."""
+    """Return the place in the log, without whether it is that of a snapshot."""
     return place.partition(".")[2]
 
 
@@ -1026,7 +1026,7 @@ def place_text(place: str) -> str:
 
 
 def _digest(batch: pa.RecordBatch, message: int) -> str:
-    """Return what is equal for copies of a message."""
+    """Return a digest that is equal for copies of a message."""
     key, value = (batch.column(name)[message].as_py() for name in ("key", "value"))
     if value and value.startswith(_BLOCK):
         value = value.partition(_PAYLOAD)[2] or value
@@ -1036,7 +1036,7 @@ def _digest(batch: pa.RecordBatch, message: int) -> str:
 
 
 def _group_digest(row: _Row, contents: str) -> str:
-    """Return what is equal for copies of a row among those of its group; `contents` is that of its message."""
+    """Return a digest that is equal for copies of a row among those of its group; `contents` is that of its message."""
     key = hashlib.blake2b(repr(row.batch.column("key")[row.message].as_py()).encode(), digest_size=4).hexdigest()
     return row_digest(key, contents, row.op)
 
@@ -1059,7 +1059,7 @@ _OP = re.compile(rb'"op":"([a-z])","ts_ms":\d')
 
 
 def sent_ms(value: bytes | None) -> int:
-    """Return when a connector sent a message, in milliseconds since 1970; 0 where it does not say."""
+    """Return the time at which a connector sent a message, in milliseconds since 1970; 0 where it does not say."""
     return max(map(int, _SENT_MS.findall(value or b"")), default=0)
 
 

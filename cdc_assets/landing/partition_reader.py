@@ -97,7 +97,7 @@ def ranges_to_read(landed: Landed, ends: Ends) -> list[OffsetRange]:
 
 
 def as_landed(batch: pa.RecordBatch, message: int) -> LandedMessage:
-    """Return what is kept of a message by which it is known again."""
+    """Return the fingerprint of a message by which it is known again."""
     key, value = (batch.column(name)[message].as_py() for name in ("key", "value"))
     digest = hashlib.blake2b(repr((key, value)).encode(), digest_size=8).hexdigest()
     return LandedMessage(batch.column("offset")[message].as_py(), digest)
@@ -358,7 +358,7 @@ class DeliveryStarts:
         return open_deliveries(ends, marks, self.marks_at)
 
     def of(self, partition: Partition) -> PartitionDeliveries:
-        """Return how far a partition is, for who goes on elsewhere."""
+        """Return the state of a partition, for a reader that goes on elsewhere."""
         ends = tuple(self.ends.get(partition, {}).items())
         return PartitionDeliveries(self.marks_at.get(partition, -1), self.restarts.get(partition, -1), ends)
 
@@ -402,7 +402,7 @@ class DeliveryStarts:
         mark_at: Places,
         restarts: Places,
     ) -> Places:
-        """Return what `take` does; the last four are those of each line, marks as of before it."""
+        """Return the result of `take`; the last four are those of each line, marks as of before it."""
         codes = codes_of(pa.Table.from_batches([rows]), ("schema", "table"))
         order = np.argsort(codes, kind="stable")
         heads = np.flatnonzero(np.diff(codes[order], prepend=-1))
@@ -518,7 +518,7 @@ class PartitionReader:
     # --- messages ---
 
     def read(self, batch: pa.RecordBatch, partition: Partition) -> Iterator[Finding]:
-        """Yield what some messages of a partition hold, in the order of their offsets."""
+        """Yield the contents of some messages of a partition, in the order of their offsets."""
         batch = self.whole(batch)
         lines, registered = self.classify(batch)
         yield from registered
@@ -610,7 +610,7 @@ class PartitionReader:
         self.next[wanted.partition] = max(self.next.get(wanted.partition, 0), wanted.stop)
 
     def state(self, partition: Partition) -> PartitionState:
-        """Return where a partition is read to, for one that goes on from there."""
+        """Return the state through which a partition is read, for a reader that goes on from there."""
         return PartitionState(
             self.marks.get(partition),
             self.deliveries.of(partition),
@@ -903,7 +903,7 @@ class Bounds(NamedTuple):
 
 
 def bounds_of(rows: pa.Table) -> list[Bounds]:
-    """Return where the rows of each table begin and end, the table of the first row first."""
+    """Return the beginning and end of the rows of each table, the table of the first row first."""
     positions = [("position", "min"), ("position", "max")]
     groups = rows.group_by(["schema", "table"], use_threads=False).aggregate(positions).to_pylist()
     return [

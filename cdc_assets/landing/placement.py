@@ -426,7 +426,7 @@ class OffsetBatch:
 
 
 def _are_rows(piece: Piece) -> npt.NDArray[np.bool_]:
-    """Return which lines of a piece are rows."""
+    """Return true for the lines of a piece that are rows."""
     return np.array(pc.equal(piece.spoken.column("kind"), Kind.ROW.value))
 
 
@@ -491,6 +491,6 @@ class Shapes:
         yield self._note(replace(before, position=position, query=query, reason=lag, source_position=place))
 
     def _lag(self, table: TableId, at: str) -> str:
-        """Return why columns that come again in a row were never gone, "" where the source has added them anew."""
+        """Return the reason why columns that a row has again were never gone, "" where the source made them anew."""
         newest = self._current.get(table)
         return _LAGS if newest is not None and at < newest.source_position or not at else ""

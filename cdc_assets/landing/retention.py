@@ -39,7 +39,7 @@ class Retention:
 
     @classmethod
     def of(cls, keep: Literal["days", "applied", "compact"], days: float) -> Retention:
-        """Return what the setting `landing` chooses."""
+        """Return the retention that the setting `landing` chooses."""
         return cls(days, keep == "applied", keep == "compact")
 
 
@@ -62,7 +62,7 @@ Needs = Callable[[TableId], TableNeed]
 
 
 def reason_to_keep(split: LandedSplit, need: TableNeed, retention: Retention, now_ms: int) -> str:
-    """Return why the rows of a split stay, "" where they may go."""
+    """Return the reason why the rows of a split stay, "" where they may go."""
     if need.through is not None and split.high > need.through:
         return NOT_APPLIED
     if need.wanted:
@@ -75,7 +75,7 @@ def reason_to_keep(split: LandedSplit, need: TableNeed, retention: Retention, no
 
 
 def bytes_kept(landed: Landed, needs: Needs, retention: Retention | None, now_ms: int) -> dict[str, int]:
-    """Return how many bytes of messages are kept, by the reason, the most first. None is a retention not known."""
+    """Return the bytes of messages that are kept, by the reason, the most first. None is a retention not known."""
     kept = dict[str, int]()
     for split in landed.splits:
         need = needs(split.table)

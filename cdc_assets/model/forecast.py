@@ -73,7 +73,7 @@ class Forecast:
 
 
 def forecast(points: Sequence[Point], checkpoint: Tso, now: float, target_seconds: float | None = None) -> Forecast:
-    """Return when a table will be at most `target_seconds` behind the present, by the ends of its newest runs.
+    """Return the time when a table will be at most `target_seconds` behind, by the ends of its newest runs.
 
     Of a table that stands at the feed's newest known `checkpoint` only the time since the run before counts, in which
     that checkpoint was read: what lies between the checkpoint and the present is the feed's, and no run shortens it. If

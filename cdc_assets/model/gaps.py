@@ -220,7 +220,7 @@ def gap_text(gap: Gap, life: Life, base: Base | None = None) -> str:
 
 
 def gap_cause(gap: Gap, life: Life, base: Base | None = None) -> str:
-    """Return what `gap_text` says in words that name no table, so that tables of one cause can be shown together."""
+    """Return the sentence of `gap_text` in words that name no table, so that tables of one cause are shown together."""
     if base is not None and gap.life == life and not gap.reason:
         return (
             f"incomplete: rows as of {base.at}, which are in {base.uri}, are not imported yet, and these tables stay "

@@ -144,7 +144,7 @@ class Decision:
 
     @classmethod
     def of(cls, event: LandedEvent) -> Decision:
-        """Read what `event` wrote."""
+        """Read the event that `event` wrote."""
         return cls(
             event.kind, event.partition, event.offset, position=event.position, table=event.table,
             **json.loads(event.query),
@@ -335,7 +335,7 @@ class Landed:
         )
 
     def unaccepted(self, lost: OffsetRange) -> OffsetRange | None:
-        """Return what of a loss nobody has accepted, None where all is."""
+        """Return the part of a loss that nobody has accepted, None where all is."""
         at = lost.start
         for span in sorted(self.accepted_losses):
             if span.partition == lost.partition and span.start <= at < span.stop:

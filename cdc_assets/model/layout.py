@@ -187,7 +187,7 @@ class TableLayout:
         return " and ".join(parts) or "neither partitions nor an order"
 
     def misfit(self, types: Mapping[str, str]) -> str:
-        """Return why a table with columns of these Iceberg types cannot have it, a clause; "" where it can."""
+        """Return the reason why a table of these Iceberg types cannot have the layout, a clause; "" where it can."""
         for some, fitting in ((self.partition, PARTITION_TYPES), (self.sort, SORT_TYPES)):
             for transform in some:
                 kind = types.get(transform.column)
@@ -246,7 +246,7 @@ _WITH_LEVEL = ("zstd", "gzip", "brotli")
 
 
 def refused_property(name: str, value: str) -> str:
-    """Return why a person cannot give a property to tables, a clause; "" for one that a person can."""
+    """Return the reason why a person cannot give a property to tables, a clause; "" for one that a person can."""
     if name in _REFUSED:
         return _REFUSED[name]
     for prefix, reason in _REFUSED_PREFIXES.items():
@@ -298,7 +298,7 @@ class LayoutRules:
 
 
 def _fitting(given: Mapping[str, V], name: TableId) -> list[V]:
-    """Return what is given for the patterns that a name fits, for the most exact one last."""
+    """Return the values of the patterns that a name fits, that of the most exact one last."""
     fitting = [pattern for pattern in given if fits_pattern(str(name), pattern)]
     return [
         given[pattern] for pattern in sorted(fitting, key=lambda pattern: sum(sign not in "*?" for sign in pattern))

@@ -25,7 +25,7 @@ def fits_pattern(name: str, pattern: str) -> bool:
 
 
 def unfit_name(name: str) -> str:
-    """Return why no catalog can have a name of a database or table, "" for one that all can.
+    """Return the reason why no catalog can have a name of a database or table, "" for one that all can.
 
     Catalogs take any letters, signs and digits; names are kept as UTF-8, in databases that know no NUL.
     """

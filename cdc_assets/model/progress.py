@@ -276,7 +276,7 @@ class Gap:
         return self.life.version
 
     def without(self, begun: Tso | None) -> str:
-        """Say what is missing in a table, which begins at a position where that is later than its source."""
+        """Return the clause on missing rows of a table, which begins at a position if later than its source."""
         if self.is_unread:
             return "some of its messages"
         return f"its rows from before {self.since if begun is None else begun}"

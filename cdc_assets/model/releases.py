@@ -73,5 +73,5 @@ class SettingsChange(KeptDecision):
 
 
 def releases_of(decisions: Decisions) -> Releases:
-    """Return what was decided about single DDL, by table and version."""
+    """Return the decisions about single DDL, by table and version."""
     return {(release.life, release.version): release for release in decisions.of(Release)}

@@ -33,12 +33,12 @@ class Ticket:
 
     @property
     def since(self) -> str:
-        """Return when the work began, for a person."""
+        """Return the time when the work began, for a person."""
         return tso_time(int(self.begun * 1000) << 18)
 
     @property
     def heard(self) -> str:
-        """Return when it was last renewed, for a person."""
+        """Return the time when it was last renewed, for a person."""
         return tso_time(int(self.alive * 1000) << 18)
 
     def runs(self, now: float | None = None) -> bool:

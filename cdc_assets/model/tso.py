@@ -27,7 +27,7 @@ def seconds_between(since: Tso, until: Tso) -> float:
 
 
 def seconds_behind(tso: Tso, now: float) -> float:
-    """Return how far a TSO is behind the wall clock (`now`: seconds since 1970).
+    """Return the lag of a TSO behind the wall clock (`now`: seconds since 1970).
 
     For a checkpoint this is TiCDC's part of the lag, which grows without end when the changefeed stalls.
     """

@@ -96,7 +96,7 @@ class _Standing:
 
     @classmethod
     def of(cls, label: Label, snapshot_id: int, newest: bool, lacks: str = "") -> _Standing:
-        """Return how a labelled snapshot stands; one with columns of a later DDL is not as the table was."""
+        """Return the state of a labelled snapshot; one with columns of a later DDL is not as the table was."""
         whole = label.progress.phase is Phase.ROWS and label.ddl <= label.progress.tso
         return cls(label.progress.tso, snapshot_id, whole, newest, lacks, label.lacks_rows and not newest)
 
@@ -293,7 +293,7 @@ class _Reading:
 def _among_states(
     state: LakeState, table: LakeTable, at: Tso, through: Tso, exact: _Standing | None
 ) -> _Reading | None:
-    """Return how a table of all states is read as of a moment, or as far as it is applied; None where it begins later.
+    """Return the reading of a table of states as of a moment, or as far as it is applied; None where it begins later.
 
     The columns are those that the source had then, by their names in the source, and those of the table itself. States
     that track some columns have the values that others had then in a snapshot that is `exact`, if its columns are those

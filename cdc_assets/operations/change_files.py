@@ -117,7 +117,7 @@ def carry_out(pipeline: LakePipeline, run: OperationRun, request: ChangesRequest
 
 
 def report(feed: str, request: ChangesRequest, parts_done: Sequence[tuple[Extract, int]]) -> OperationReport:
-    """Return what was written, and what is not in it."""
+    """Return the report on the rows that were written, and on those that are missing."""
     ((extraction, count),) = parts_done
     rows = counted(count, "row" if request.net else "change")
     span = f"after {extraction.since} and through {extraction.until}"

@@ -55,7 +55,7 @@ def declare_dead(pipeline: Pipeline, partition: Partition, who: str = "", run: s
 
 
 def decided(lake: LakeSettings, names: Iterable[str]) -> tuple[list[DecisionText], list[UnreadText]]:
-    """Return what people decided about messages of changefeeds, by time, and the messages that wait for a decision."""
+    """Return the decisions of people about messages of changefeeds, by time, and the messages that wait for one."""
     from cdc_assets.landing.iceberg import LandingTable
     from cdc_assets.landing.landing import landed_in
 

@@ -69,7 +69,7 @@ _FILES = (".csv", ".json")
 def explain(
     pipeline: Pipeline, lake: ExplainedLake, table: str, key: Sequence[str], since: Tso = 0, until: Tso = _FOREVER
 ) -> RowExplanation:
-    """Return how the row of a table with that key came to be; changes at positions in (since, until] only.
+    """Return the history of the row of a table with that key; changes at positions in (since, until] only.
 
     `key` are texts as MySQL prints them, in the order of the key; of binary columns hexadecimal digits as x'…'. Raises
     BadSettings for a table that is not known or has no key, and a key that does not fit it.
@@ -283,7 +283,7 @@ def _of_log(
 
 
 def _name_then(history: TableHistory, name: str, at: Tso) -> str:
-    """Return what a column of the present name was called at a position, if it was there."""
+    """Return the name at a position of a column by its present name, if it was there."""
     for event in reversed(history.events):
         if event.at > at:
             renames = {change.new: change.old for change in event.changes if isinstance(change, RenameColumn)}
@@ -368,7 +368,7 @@ def _new_name(change: RenameColumn | RetypeColumn) -> str:
 
 
 def _names_then(history: TableHistory, step: ApplyRows, wanted: pa.Table) -> list[str]:
-    """Return what the columns of the key were called in a window."""
+    """Return the names of the key's columns in a window."""
     return [_name_then(history, name, step.ddl) for name in wanted.column_names]
 
 
@@ -501,7 +501,7 @@ def _changed(
 
 
 def _place(file: DataFile, line: int, reader: SplitReader) -> str:
-    """Return where a record stands: its file and line, or its topic, partition and offset."""
+    """Return the place of a record: its file and line, or its topic, partition and offset."""
     if file.messages is not None:
         named = record_places(reader.wire(file.path), reader.read(file.path), [line])
         return named.get(line, file.path)

@@ -107,7 +107,7 @@ class Extract:
         return pa.concat_tables([self.columns.empty_table(), *self.pieces()])
 
     def description(self) -> dict[str, object]:
-        """Return what it is, for programs."""
+        """Return the description of the file, for programs."""
         return {
             "table": str(self.table),
             "identity": str(self.life),
@@ -216,7 +216,7 @@ def _keyed_since(history: TableHistory, until: Tso) -> Tso:
 
 
 def _patch_op(pipeline: Pipeline) -> Op:
-    """Return what becomes of a patch whose row is not there: what the policy says, else what the feed means by it."""
+    """Return the treatment of a patch whose row is not there: by the policy, else by the feed."""
     own = Op.UPDATE if pipeline.settings.source_options.wire.tells_inserts else Op.INSERT
     return patch_op(pipeline.settings.policies.get("patch without row", ""), own)
 
@@ -498,7 +498,7 @@ class _FeedChanges:
         return _TableRows(step.at, schema, rows)
 
     def _exchanged(self, step: ExchangePartition, table_rows: _TableRows) -> tuple[pa.Array, pa.Table]:
-        """Return which rows an exchange takes away, and the rows that come, in the table's columns."""
+        """Return the rows that an exchange takes away, and the rows that come, in the table's columns."""
         if step.masks.get(step.life.source, {}) != step.masks.get(step.other.source, {}):
             raise ExtractRefused(
                 f"{step.life.source}: the rows that came at {step.at} from {step.other.source} are masked otherwise. "
@@ -522,7 +522,7 @@ class _FeedChanges:
         return leaves, pa.table(columns, schema=table_rows.rows.schema)
 
     def _deleted(self, step: ChangeTable, state: _TableRows) -> pa.Array:
-        """Return which rows an ALTER takes away; its conditions are about the columns that the log has."""
+        """Return the rows that an ALTER takes away; its conditions are about the columns that the log has."""
         gone = pa.repeat(pa.scalar(False), state.rows.num_rows)
         for delete in _deletes(step):
             all_rows = pa.repeat(pa.scalar(True), state.rows.num_rows)

@@ -77,7 +77,7 @@ def conformance_report(settings: ChangefeedSettings, lake: LakeSettings | None =
 
 
 def _decided(settings: ChangefeedSettings, lake: LakeSettings | None) -> Decisions | None:
-    """Return what people decided, None where nobody can tell; without `privacy_key` nothing hides values by that."""
+    """Return the decisions of people, None where nobody can tell; without `privacy_key` they hide no values."""
     if settings.privacy_key is None:
         return Decisions()
     if lake is None:
@@ -133,7 +133,7 @@ def _looked_at(
 def _masked_values(
     source: Source, listing: Listing, history: History, sample: Mapping[str, Content]
 ) -> dict[str, Counter[str]]:
-    """Return how many values of each masked column the sample has, by table; what cannot be read of it has none."""
+    """Return the number of values of each masked column in the sample, by table; what cannot be read of it has none."""
     from cdc_assets.formats import decode_among
 
     shown = {table: str(table.name or table.names[-1][0]) for table in history.lives.values()}

@@ -48,7 +48,7 @@ REBUILDING = "a rebuild is running"
 
 
 def landing_needs(pipeline: Pipeline, landing: Landing, planned: Plan, *, rebuilding: bool = False) -> Needs:
-    """Return what is needed of the landed rows of a table, by the name under which they were landed.
+    """Return the positions of landed rows of a table that are needed, by the name under which they were landed.
 
     The ledger only adds tables that a run has found to be held.
     """
@@ -83,7 +83,7 @@ def landing_needs(pipeline: Pipeline, landing: Landing, planned: Plan, *, rebuil
 
 
 def recorded_needs(states: Sequence[TableStatus], landed: Landed) -> Needs:
-    """Return what is needed of landed rows as far as the status of tables tells, without a plan.
+    """Return the landed rows that are needed as far as the status of tables tells, without a plan.
 
     A name that no table has now counts as far as the least table is applied.
     """
@@ -175,7 +175,7 @@ def applied_through(ledger: Ledger, changefeed: str) -> dict[TableId, Tso]:
 def landing_status(
     lake: LakeSettings, tables: Sequence[TableStatus], feeds: Mapping[str, ChangefeedSettings] | None = None
 ) -> list[LandingText]:
-    """Return what is landed of every changefeed of the lake that reads topics.
+    """Return the landing of every changefeed of the lake that reads topics.
 
     `tables` are those of the lake (`lake_status`): they tell why landed messages are kept. Of the changefeeds in
     `feeds` the ends of the log are asked now; where they cannot be, they are as of the newest landing.

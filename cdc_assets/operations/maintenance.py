@@ -110,7 +110,7 @@ def _silent(sentence: str) -> None:
 
 
 def due(pipeline: LakePipeline) -> DueWork:
-    """Return what a run of maintenance would do now; that takes no Spark."""
+    """Return the chores of a run of maintenance now; that takes no Spark."""
     due_result = maintain(pipeline, int(time.time() * 1000), dry=True)
     if due_result.is_idle:
         return DueWork(why_none=f"nothing is due for {counted(due_result.idle, 'table')}")
@@ -118,7 +118,7 @@ def due(pipeline: LakePipeline) -> DueWork:
 
 
 def report(feed: str, request: MaintenanceRequest, parts_done: Sequence[MaintenanceResult]) -> OperationReport:
-    """Return what was done for each table, and what of it was not."""
+    """Return the report on the chores of each table, done and not done."""
     (done,) = parts_done
     heads = ("table", "due" if request.dry_run else "done", *MOVE_HEADS, "orphans")
     rows = [(table.before.table, str(table.due), *table.moves, table.orphans) for table in done.tables]

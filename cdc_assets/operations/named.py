@@ -54,7 +54,7 @@ def mirrors(planned: Plan) -> dict[Life, TableHistory]:
 
 
 def table_called(text: str, tables: Mapping[Life, TableHistory], planned: Plan) -> TableHistory:
-    """Return which of these tables of a plan a person means: by present name, by identity, or by a dropped one's last.
+    """Return the table of a plan that a person means: by present name, by identity, or by a dropped one's last.
 
     Raises BadSettings for a text that means none or several of them.
     """

@@ -41,7 +41,7 @@ class Fold:
             self.result()
 
     def result(self) -> pa.Table:
-        """Return what all rows come to."""
+        """Return the net of all rows."""
         if len(self._tables) > 1:
             self._tables = [self._reduce(pa.concat_tables(self._tables))]
             self._rows = self._reduced = self._tables[0].num_rows

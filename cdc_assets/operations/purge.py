@@ -56,7 +56,7 @@ def carry_out(pipeline: LakePipeline, run: OperationRun, request: PurgeRequest) 
 
 
 def report(feed: str, request: PurgeRequest, parts_done: Sequence[PurgeResult]) -> OperationReport:
-    """Return which tables were removed, and which are kept and why."""
+    """Return the tables that were removed, and those that are kept, with reasons."""
     heads = ("changefeed", "table", "kind", "name", "dropped", "kept")
     rows = [
         (feed, str(table.life), table.life.kind or "mirror", str(table.name), tso_time(table.dropped), table.kept)
@@ -116,7 +116,7 @@ def _names(planned: Plan, life: Life) -> tuple[TableId, ...]:
 
 
 def _need(planned: Plan, life: Life, exchanges: Mapping[Life, frozenset[Tso]]) -> str:
-    """Return why a table is still needed, "" if it is not."""
+    """Return the reason why a table is still needed, "" if it is not."""
     if planned.of(life):
         return "the next apply changes it"
     if life in planned.idle and life.source in planned.sources and planned.sources[life.source].name is not None:

@@ -66,7 +66,7 @@ class _QueryTables:
         return sorted(str(table.name) for _, table in self._tables)
 
     def absence(self, text: str) -> str:
-        """Return why no table has a name: it is called otherwise now, or it stopped before it was made; else ""."""
+        """Return the reason why no table has a name: it has another one now, or stopped before it was made; else ""."""
         with read_ledger(self._lake) as ledger:
             states = [state for of_feed in ledger.states().values() for state in of_feed]
             journals = [entry for feed in ledger.journals() for entry in ledger.journal(feed)]
@@ -103,7 +103,7 @@ def first_rows(lake: LakeSettings, text: str, limit: int) -> QueriedRows:
 
 
 def selected_rows(lake: LakeSettings, sql: str) -> QueriedRows:
-    """Return what a statement of DuckDB's SQL selects from the lake's tables.
+    """Return the rows that a statement of DuckDB's SQL selects from the lake's tables.
 
     Tables are called as in the source (`shop.orders`), as in the lake (`lake.shop.orders`) or, where that is clear,
     without schema. Each is copied into a database of DuckDB for the time of the query, in memory or, as far as it does

@@ -223,7 +223,7 @@ def carry_out(
 
 
 def report(feed: str, request: RebuildRequest, parts_done: Sequence[SwappedTable | TargetTable]) -> OperationReport:
-    """Return which tables were swapped, or would be."""
+    """Return the tables that were swapped, or would be."""
     swapped = [table for table in parts_done if isinstance(table, SwappedTable)]
     targets = [table for table in parts_done if isinstance(table, TargetTable)]
     if request.dry_run:
@@ -345,7 +345,7 @@ class TargetTable:
 
 
 def rebuild_targets(pipeline: Pipeline, tables: Sequence[str] = ()) -> tuple[TargetTable, ...]:
-    """Return what `rebuild` of these tables would build; nothing is changed.
+    """Return the tables that `rebuild` of these would build; nothing is changed.
 
     Raises RebuildRefused for a reason against it that is known beforehand, BadSettings for an unknown table.
     """
@@ -432,7 +432,7 @@ def _renames(applied: Mapping[Life, AppliedState]) -> dict[Life, Tso | None]:
 
 
 def _loss(pipeline: Pipeline, chosen: _Choice, life: Life) -> str:
-    """Return what a rebuild of a table changes that cannot be undone, "" for nothing."""
+    """Return the effect of a table's rebuild that cannot be undone, "" for none."""
     losses = []
     family = [state for other, state in chosen.applied.items() if other.source == life.source]
     if life in chosen.applied and (through := max(state.forgotten for state in family)) >= 0:

@@ -107,7 +107,7 @@ RECORD = ("table", "version", "way", "text", "who", "when")
 
 
 def recorded(decisions: Decisions) -> list[tuple[object, ...]]:
-    """Return what people decided by `release`: a row each about single DDL, incomplete tables and changed settings."""
+    """Return the decisions of people by `release`: a row each on single DDL, incomplete tables, changed settings."""
     released = sorted(decisions.of(Release), key=lambda release: (release.when, release.version))
     rows: list[tuple[object, ...]] = [
         (str(decision.life), decision.version, decision.way, decision.text, decision.who, decision.when)

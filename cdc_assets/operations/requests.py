@@ -166,17 +166,17 @@ class Operation(Generic[R]):
         return parts_done
 
     def lines(self, part: Any) -> Iterator[str]:
-        """Yield what a person is told of a part as soon as it is done, where the module has `part_lines`."""
+        """Yield the lines about a part as soon as it is done, where the module has `part_lines`."""
         part_lines = getattr(import_module(self.module), "part_lines", None)
         yield from part_lines(part) if part_lines is not None else ()
 
     def report(self, feed: str, request: R, parts_done: Sequence[Any]) -> OperationReport:
-        """Return what people are told of the parts that were done."""
+        """Return the report on the parts that were done."""
         report: OperationReport = import_module(self.module).report(feed, request, parts_done)
         return report
 
     def due(self, pipeline: LakePipeline) -> DueWork:
-        """Return what a run would do now."""
+        """Return the work of a run now."""
         work: DueWork = import_module(self.module).due(pipeline)
         return work
 

@@ -92,19 +92,19 @@ def quarantined_records(lake: LakeSettings, changefeed: str, *, closed: bool = F
 
 
 def recorded_decisions(lake: LakeSettings, changefeed: str) -> Decisions:
-    """Return what people decided of a changefeed. Reads the lake only, without a JVM."""
+    """Return the decisions of people about a changefeed. Reads the lake only, without a JVM."""
     with open_state(lake, changefeed) as state:
         return state.decisions.read()
 
 
 def row_counts(lake: LakeSettings, settings: ChangefeedSettings) -> dict[str, int | None]:
-    """Return how many rows each table of a changefeed has, by the text of its life; from metadata, without a JVM."""
+    """Return the row count of each table of a changefeed, by the text of its life; from metadata, without a JVM."""
     with open_state(lake, settings.name, settings.namespace) as state:
         return state.row_counts()
 
 
 def quarantined_counts(state: LakeState) -> dict[str, int]:
-    """Return how many records of each table wait in quarantine, by the text of its life."""
+    """Return the number of records of each table in quarantine, by the text of its life."""
     if not any(namespace == state.places.own.main for namespace, _ in state.listed()):
         return {}  # nothing was ever quarantined, and reading further would import decoders
     from cdc_assets.features.quarantine.lake import Quarantine
@@ -142,7 +142,7 @@ def unfinished_forgets(state: LakeState) -> dict[str, str]:
 
 
 def _by_row(unfinished: Mapping[str, str], lives: Sequence[str]) -> dict[str, str]:
-    """Return what is said of source tables by the lives under which they are shown; one has no row without mirror."""
+    """Return the sentences on source tables by the lives under which they are shown; one has no row without mirror."""
     return {
         next(
             (shown_life for shown_life in lives if shown_life == life),
@@ -232,7 +232,7 @@ def _loading_tables(known: Mapping[str, LakeTable], tables: Sequence[TableState]
 
 
 def stopped_at_rows(lake: LakeSettings, changefeed: str, planned: Plan) -> dict[str, str]:
-    """Return why tables stopped in a step that a plan goes on with, by name: it does not read rows, which a run did.
+    """Return reasons of tables that stopped in a step of the plan, by name: it does not read rows, which a run did.
 
     A table that has moved since is not among them.
     """
@@ -271,7 +271,7 @@ def cuts_of(state: LakeState) -> tuple[Cut, ...]:
 
 
 def lake_warnings(lake: LakeSettings) -> dict[str, tuple[FindingGroup, ...]]:
-    """Return what is reported of each changefeed, by cause, as of its newest run. Reads the ledger only."""
+    """Return the findings about each changefeed, by cause, as of its newest run. Reads the ledger only."""
     with read_ledger(lake) as ledger:
         feed_findings = {name: ledger.findings(name) for name in ledger.states()}
     return {

@@ -64,12 +64,12 @@ class RunFeature:
 
 
 def run_features(*, anew: bool) -> tuple[RunFeature, ...]:
-    """Return what features do in a run, of one that builds tables anew if it is `anew`."""
+    """Return the features' work in a run, of one that builds tables anew if it is `anew`."""
     features: list[RunFeature] = [module.RUN for _, module in parts("pipeline")]
     return tuple(feature for feature in features if feature.anew or not anew)
 
 
 def hiding(decided: Decisions | None) -> Callable[[TableHistory], bool]:
-    """Return what says of a table whether values of its rows may not be shown, by people's decisions."""
+    """Return the test whether values of a table's rows may not be shown, by people's decisions."""
     features = run_features(anew=False)
     return lambda table: any(feature.hides(decided, table) for feature in features)

@@ -341,7 +341,7 @@ class RecordsAside(Protocol):
 def deficits_at(
     lake: RecordsAside, planned: Plan, life: Life, at: Tso, stopped: Mapping[Life, str] = MappingProxyType({})
 ) -> tuple[Deficit, ...]:
-    """Return why a table of a plan is not exactly its source once it is applied to a position; nothing if it is.
+    """Return the reasons why a table of a plan is not exactly its source once applied to a position; none if it is.
 
     `stopped` says why a run stopped tables at or below the position, beside the holds of the plan.
     """

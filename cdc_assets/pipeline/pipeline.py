@@ -135,7 +135,7 @@ ReadT = TypeVar("ReadT")
 
 
 def looking_again(read: Callable[[], ReadT]) -> ReadT:
-    """Return what `read` plans and reads; where a file that it listed is gone, it does both once more.
+    """Return the result of `read`, which plans and reads; where a file that it listed is gone, it does both once more.
 
     Landed rows are written into other files meanwhile, and none of them is missing for that.
     """
@@ -490,7 +490,7 @@ class Pipeline:
         return result, account
 
     def _conditions(self, decided: Decisions) -> list[object]:
-        """Return what features want unchanged, between a plan and its commits, of people's decisions."""
+        """Return the features' conditions on people's decisions, which hold between a plan and its commits."""
         return [feature.precondition(decided) for feature in self.planner.features if feature.precondition is not None]
 
     def _outcome(

@@ -70,7 +70,7 @@ class KnownLake(Protocol):
         """Decisions of people about its tables."""
 
     def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:
-        """Return why tables cannot get these names, for each name that belongs to another changefeed."""
+        """Return the reasons why tables cannot get these names, for each name that belongs to another changefeed."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ class Planner:
         return dict(rows_of_no_table(listing, history, newest_row if wire.has_commit_ts else lambda *_: None))
 
     def _read(self, file: DataFile) -> FileStats | None:
-        """Return what is known of a file that was read, None of one that was not, or has changed since."""
+        """Return the entry of a file that was read, None for one that was not, or has changed since."""
         known = self.stats.get(file.path)
         return known if known is not None and (known.size, known.etag) == (file.size, file.etag) else None
 
@@ -392,11 +392,11 @@ class Planner:
         return schema_files
 
     def recipes(self, decided: Decisions) -> Recipes:
-        """Return how the tables are read now, by people's decisions."""
+        """Return the recipes by which the tables are read now, by people's decisions."""
         return Recipes.decided(self.settings.source_options.wire, decided, self.masks)
 
     def rules(self, decided: Decisions) -> TableRules:
-        """Return what the settings and people's decisions say about the tables."""
+        """Return the rules for the tables by the settings and people's decisions."""
         settings, wire = self.settings, self.settings.source_options.wire
         complete = (*settings.initial.complete, *complete_patterns(decided))
         accepted = tuple(decision.accepted for decision in decided.of(CompletePattern) if decision.accepted)
@@ -413,7 +413,7 @@ class Planner:
         return self.settings.initial.start_ts
 
     def waiting(self) -> int:
-        """Return how many messages of topics are not landed, so that a plan knows nothing of them; 0 for files."""
+        """Return the number of messages of topics that are not landed, so that a plan has none of them; 0 for files."""
         return 0 if self.landing is None else self.landing.behind()
 
     def settle(self, listing: Listing, planned: Plan) -> None:
@@ -453,7 +453,7 @@ class Planner:
         return (*of_feed, *layouts.findings(planned.history, planned.applied), *files)
 
     def reread(self, listing: Listing, findings: Iterable[Finding]) -> tuple[Finding, ...]:
-        """Return which of the findings about changed files are settled, because the files were read again since."""
+        """Return the findings about changed files that are settled, because the files were read again since."""
         changed = [finding for finding in findings if finding.rule == CHANGED_RULE]
         entries = self.ledger.files(self.settings.name, listing.settled) if changed else ()
         still = set(changed_files(listing, entries))

@@ -105,7 +105,7 @@ class Layouts:
                 yield HoldTable(life, life.version, f"it cannot be laid out as the settings ask: {reason}.", ways)
 
     def findings(self, history: History, applied: Mapping[Life, AppliedState]) -> Iterator[Finding]:
-        """Yield where a table has another layout than the settings ask for."""
+        """Yield the findings on tables that have another layout than the settings ask for."""
         for life, state in applied.items():
             table = history.lives.get(life)
             if table is None or life.kind or state.name is None or table.name is None:
@@ -134,7 +134,7 @@ class Layouts:
                 yield from self._mark_findings(table, applied.get(life))
 
     def _mark_findings(self, table: TableHistory, state: AppliedState | None) -> Iterator[Finding]:
-        """Yield where deletes of a table do otherwise than the setting says; one that is new has no state."""
+        """Yield the findings on deletes of a table that differ from the setting; one that is new has no state."""
         wanted, keyed, sentence = self.of(table).marks_deletes, bool(table.schema.key), ""
         marks = wanted if state is None or state.name is None else state.layout.marks_deletes
         if wanted and not keyed:

@@ -266,7 +266,7 @@ def _chains(
 
 
 def _with_rows(kinds: KindsOfTables) -> dict[Tso | None, dict[Life, Tso]]:
-    """Return which tables may be asked which rows a DDL moves in another, by where that one begins late: not later.
+    """Return the tables that may be asked which rows a DDL moves in another, by where that one begins late: not later.
 
     Each of them with the version of the DDL from which on it may not: a RENAME took it out of its rule there.
     """
@@ -366,7 +366,7 @@ class _Chain:
         return self.feed.kinds.renames.get(self.table.life)
 
     def steps(self) -> list[Step]:
-        """Return what the life needs, with what features add where it stands at their positions."""
+        """Return the steps that the life needs, with those that features add where it stands at their positions."""
         steps = self._applying()
         held = min((step.at for step in steps if isinstance(step, HoldTable)), default=self.checkpoint + 1)
         begun = min((step.at for step in steps if isinstance(step, CreateTable)), default=self.checkpoint + 1)

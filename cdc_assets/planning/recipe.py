@@ -77,7 +77,7 @@ class Recipes:
         return cls(wire, decided.of(SettingsChange), masks, kept_out(decided))
 
     def at(self, life: Life, position: Tso) -> Wire:
-        """Return how rows at a position are read."""
+        """Return the recipe of the rows at a position."""
         former = self.former(life, position)
         return self.wire.having(former) if former else self.wire
 
@@ -146,7 +146,7 @@ class Recipes:
         return keeping_out(steps, lives[life.source], lives, self.kept_out, seal, stands=stands)
 
     def before(self, table: TableHistory, version: Tso) -> dict[str, str]:
-        """Return which mask each column of a table has right before a DDL of that version, by the names of settings."""
+        """Return the mask of each column of a table right before a DDL of that version, by the names of settings."""
         mask_settings: dict[str, str] = {}
         for event, before, after in table.origins if self.masks else ():
             schema, names = (event.before, before) if event.at >= version else (event.after, after)
@@ -164,7 +164,7 @@ class Recipes:
     # --- what differs ---
 
     def difference(self, table: TableHistory, state: AppliedState) -> dict[str, Difference]:
-        """Return what of the recipe of a table's rows would be another setting if they were read now, by its name."""
+        """Return the settings of a table's recipe that would be others if its rows were read now, by name."""
         seen = [event.after for event in table.events if event.at <= state.ddl]
         if not seen:
             return {}
@@ -245,7 +245,7 @@ def deciding(wire: Wire, columns: Iterable[Column]) -> dict[str, str]:
 
 
 def read_otherwise(wire: Wire, then: Mapping[str, str], columns: Iterable[Column]) -> dict[str, tuple[str, ...]]:
-    """Return which columns were read otherwise with these former settings, by setting; {} where none was."""
+    """Return the columns that were read otherwise with these former settings, by setting; {} where none was."""
     all_columns, columns_by_setting = tuple(columns), dict[str, tuple[str, ...]]()
     for name in then.keys() & wire.settings.keys():
         before = wire.having({name: then[name]})

@@ -69,7 +69,7 @@ _HARMLESS = frozenset((
 
 
 def left_out(filters: Iterable[EventFilter], traceless: Mapping[str, tuple[str, str]], where: str) -> Iterator[Finding]:
-    """Yield what event filters leave out of `where`, in which hidden DDL that are `traceless` leave no trace."""
+    """Yield findings on rows and DDL of `where` that event filters leave out; `traceless` DDL leave no trace there."""
     for event_filter in filters:
         whose = (
             "[filter]"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def outcome_json(name: str, outcome: Outcome) -> dict[str, Any]:
-    """Return what a run did as plain JSON values."""
+    """Return the outcome of a run as plain JSON values."""
     tables = [
         {
             "table": str(t.name),

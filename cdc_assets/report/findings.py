@@ -74,7 +74,7 @@ def group_lines(groups: Iterable[FindingGroup]) -> Iterator[str]:
 
 
 def shortened_lines(groups: Iterable[FindingGroup]) -> Iterator[str]:
-    """Yield what stops or holds as lines of text, and in one line the count of warnings with their rules."""
+    """Yield the groups that stop or hold as lines of text, and in one line the count of warnings with their rules."""
     shown = list(groups)
     yield from group_lines(group for group in shown if group.severity is not Severity.WARNING)
     if rules := [group.rule for group in shown if group.severity is Severity.WARNING]:
@@ -115,7 +115,7 @@ def incomplete_lines(tables: Iterable[tuple[str, str, str]]) -> Iterator[str]:
 
 
 def problem_lines(problems: Mapping[str, str]) -> Iterator[str]:
-    """Yield what cannot be read, by path, once for all paths of which the same is said.
+    """Yield the problems of files, by path, once for all paths with equal messages.
 
     A problem that names the path of another one follows from it and is left out.
     """

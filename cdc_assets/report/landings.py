@@ -95,7 +95,7 @@ def describe_landing(
     ends: Mapping[Partition, int] | None = None,
     kept: Mapping[str, int] | None = None,
 ) -> LandingText:
-    """Return what is landed as values for a person.
+    """Return the landing as values for a person.
 
     `through` is the TSO through which each table is applied, dropped ones included. `ends` are the log's ends now,
     `kept` the bytes of messages by the reason for which they are kept.
@@ -137,7 +137,7 @@ def describe_landing(
 
 
 def describe_decisions(changefeed: str, landed: Landed) -> list[DecisionText]:
-    """Return what people decided about messages of a changefeed."""
+    """Return the decisions of people about messages of a changefeed."""
     return [
         DecisionText(
             changefeed,
@@ -249,7 +249,7 @@ def _expired(landed: Landed) -> dict[str, Tso]:
 
 
 def landing_lines(landings: Iterable[LandingText]) -> Iterator[str]:
-    """Yield what is landed of changefeeds as lines of text."""
+    """Yield the landings of changefeeds as lines of text."""
     heads = ("changefeed", "topic", "log ends at", "landed to", "applied to", "not landed", "newest mark", "its time")
     all_landings = list(landings)
     rows = [

@@ -39,7 +39,7 @@ def plan_lines(
     findings: Iterable[Finding] = (),
     options: str = "",
 ) -> Iterator[str]:
-    """Yield what `plan` shows as lines of text.
+    """Yield a plan with its warnings as lines of text, for the command `plan`.
 
     `waiting` messages are not landed, `held` are the reasons of tables that stopped at their rows, `incomplete` as in
     its lines, `findings` say what would stop or hold tables, `options` are as in `outcome_lines`.
@@ -128,7 +128,7 @@ def _mask_lines(tables: Iterable[TableText]) -> Iterator[str]:
 
 
 def outcome_lines(outcome: Outcome, options: str = "") -> Iterator[tuple[str, bool]]:
-    """Yield what a run did as lines of text, each with whether it goes to the error output.
+    """Yield the outcome of a run as lines of text, each with whether it goes to the error output.
 
     `options` are those with which the commands of the ways out have to be given, "" for none.
     """
@@ -177,7 +177,7 @@ def outcome_lines(outcome: Outcome, options: str = "") -> Iterator[tuple[str, bo
 
 
 def _stopped_lines(tables: Iterable[tuple[State, str, str, tuple[str, ...]]]) -> Iterator[str]:
-    """Yield why tables stopped and the ways out, once for all of which the same is said."""
+    """Yield the reasons why tables stopped and the ways out, once for all with equal words."""
     by_reason: dict[tuple[State, str, tuple[str, ...]], list[str]] = {}
     for state, name, reason, ways in tables:
         by_reason.setdefault((state, reason, ways), []).append(name)

@@ -546,7 +546,7 @@ class ChangefeedSettings(Model):
         return copy
 
     def lag_target_of(self, table: TableId) -> int | None:
-        """Return how many seconds a table may be behind: its first pattern of `lag_targets`, or the common target."""
+        """Return the seconds that a table may be behind: its first pattern of `lag_targets`, or the common target."""
         fitting = (seconds for pattern, seconds in self.lag_targets.items() if fits_pattern(str(table), pattern))
         return next(fitting, self.lag_target_seconds)
 

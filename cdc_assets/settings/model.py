@@ -71,7 +71,7 @@ _SHAPES = {"tuple_type": "a list", "dict_type": "names with values", "model_type
 
 
 def _expected(error: ErrorDetails) -> str:
-    """Return what is wrong with a value, in the words of YAML."""
+    """Return the fault of a value, in the words of YAML."""
     shape = _SHAPES.get(error["type"])
     return error["msg"].removeprefix("Value error, ") if shape is None else f"expected {shape}"
 

@@ -134,10 +134,10 @@ class Source(Protocol):
         """
 
     def head(self, path: str, size: int) -> Content:
-        """Return what is in a split, of a file its first bytes; raises FileNotFoundError."""
+        """Return the contents of a split, of a file its first bytes; raises FileNotFoundError."""
 
     def place(self, path: str, listing: Listing | None = None) -> Place | None:
-        """Return what the name of a split or schema file says, None for a foreign one.
+        """Return the place that the name of a split or schema file gives, None for a foreign one.
 
         With a listing, only what belongs to its schema files is a name.
         """
@@ -158,7 +158,7 @@ class DumpReader(Protocol):
         """
 
     def lines_before(self, split: DumpSplit) -> int:
-        """Return how many records of its file stand before a split; 0 where nothing has lines."""
+        """Return the number of records of its file before a split; 0 where nothing has lines."""
 
     def records(self, split: DumpSplit, lines: Collection[int]) -> dict[int, bytes]:
         """Return the bytes of a split's records, by their number in it; those that are nowhere are left out."""
@@ -182,7 +182,7 @@ class InitialSource(Protocol):
         """Return a file of its tables in pieces for tasks; rows that do not fulfil all conditions may be left out."""
 
     def generators(self, table: DumpTable) -> Generators:
-        """Return how columns that are not read get their values. For planning only: imports heavy libraries."""
+        """Return the generators of columns that are not read. For planning only: imports heavy libraries."""
 
     def glance(self, table: DumpTable) -> Glance:
         """Return an estimate from the first rows of a table; reads a few megabytes at most."""
@@ -244,19 +244,19 @@ def parse_options(
 
 
 def storage_options(sink_uri: str, given: FeedInputs | None = None) -> dict[str, Any]:
-    """Return what the URIs of a feed say of how to reach its storage, in clear text."""
+    """Return the storage options that the URIs of a feed give, in clear text."""
     options: dict[str, Any] = _plug(sink_uri).storage_options(sink_uri, given or FeedInputs())
     return options
 
 
 def registry_options(sink_uri: str, changefeed_config: Path | None) -> dict[str, Any]:
-    """Return how TiCDC reaches the schema registry of a feed of topics, as `schema_registry` takes it; {} if not."""
+    """Return TiCDC's options of the schema registry of a feed of topics, as `schema_registry` takes it; {} if not."""
     options: dict[str, Any] = _plug(sink_uri).registry_options(sink_uri, changefeed_config)
     return options
 
 
 def broker_options(sink_uri: str, changefeed_config: Path | None) -> dict[str, Any]:
-    """Return what a sink URI and changefeed TOML say of how to reach the broker of topics, in clear text."""
+    """Return the broker's options that a sink URI and changefeed TOML give, in clear text."""
     options: dict[str, Any] = _plug(sink_uri).broker_options(sink_uri, changefeed_config)
     return options
 

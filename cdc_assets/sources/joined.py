@@ -42,11 +42,11 @@ class JoinedReader:
     dumps: Mapping[str, _Rows]
 
     def read(self, path: str) -> Content:
-        """Return what is in a feed's split."""
+        """Return the contents of a feed's split."""
         return self.feed.read(path)
 
     def wire(self, path: str) -> Wire:
-        """Return how a feed's split was written."""
+        """Return the wire format of a feed's split."""
         return self.feed.wire(path)
 
     def rows(self, file: DataFile, table: TableId, schema: TableSchema) -> Iterator[Decoded]:
@@ -63,7 +63,7 @@ class JoinedReader:
             raise MalformedData(message, **{**error.where, "path": file.name}) from error
 
     def lines_before(self, file: DataFile) -> int:
-        """Return how many records of its file stand before a dump's split."""
+        """Return the number of records of its file before a dump's split."""
         assert file.piece is not None
         return self.dumps[file.directory].reader.lines_before(file.piece)
 
@@ -131,7 +131,7 @@ class JoinedSource:
         return self.feed.head(path, size)
 
     def place(self, path: str, listing: Listing | None = None) -> Place | None:
-        """Return what the name of a feed's file says."""
+        """Return the place that the name of a feed's file gives."""
         return self.feed.place(path, listing)
 
 

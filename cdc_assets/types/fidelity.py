@@ -25,7 +25,7 @@ def column_fidelity(
     unsent: Mapping[str, str] | None = None,
     rewritten: Mapping[str, Tso] | None = None,
 ) -> tuple[ColumnFidelity, ...]:
-    """Return what the lake keeps of each column after DDL; none for a table with a type that is not known.
+    """Return the fidelity of each column after DDL; none for a table with a type that is not known.
 
     `ddl` are the versions with their changes, in order. `inferred` are sentences on what the table's first columns
     leave open where they were taken from its rows; those on one column begin with its name in quotes. `unsent` are
@@ -61,7 +61,7 @@ def column_fidelity(
 
 
 def log_fidelity(*, tells_inserts: bool) -> tuple[ColumnFidelity, ...]:
-    """Return what a log table cannot say, because the messages do not tell inserts from updates."""
+    """Return the losses of a log table, because the messages do not tell inserts from updates."""
     if tells_inserts:
         return ()
     rule = (
@@ -132,7 +132,7 @@ def rewritten_columns(
 def _carried(
     ddl: Iterable[tuple[Tso, Sequence[SchemaChange]]], note: Callable[[dict[str, _T], Tso, SchemaChange], None]
 ) -> dict[str, _T]:
-    """Return what `note` writes of columns into a dictionary, by their newest names, until they or all rows go."""
+    """Return the notes of `note` on columns, by their newest names, until they or all rows go."""
     notes: dict[str, _T] = {}
     for at, changes in ddl:
         renamed = {change.old: change.new for change in changes if isinstance(change, RenameColumn)}

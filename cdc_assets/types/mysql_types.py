@@ -61,7 +61,7 @@ def wire_type(column: Column) -> pa.DataType:
 
 
 def fidelity(column: Column) -> Fidelity:
-    """Return what the lake keeps of the column's values, by type; how often a rule was needed is counted in notes."""
+    """Return the fidelity of the column's values, by type; notes count how often a rule was needed."""
     if column.virtual:
         return Fidelity(Grade.ABSENT, "a virtual generated column, which the lake does not have")
     if column.mask is not None:
@@ -196,7 +196,7 @@ def defaults_to_now(column: Column) -> bool:
 
 
 def implicit_default(column: Column) -> str | bytes:
-    """Return what MySQL fills a new NOT NULL column without default with, as a text for `values` (binary "raw")."""
+    """Return MySQL's value for a new NOT NULL column without default, as a text for `values` (binary "raw")."""
     return _rule(column).zero(column)
 
 

@@ -56,7 +56,7 @@ def always(kind: pa.DataType) -> OfColumn:
 
 
 def graded(grade: Grade, rule: str) -> Callable[[Column], Fidelity]:
-    """Return what is kept, whatever the column says."""
+    """Return the fidelity that every column has, whatever it says."""
     fidelity = Fidelity(grade, rule)
     return lambda _: fidelity
 

@@ -62,7 +62,7 @@ def _agree(zone: str, other: str) -> bool:
 
 
 def _clock(name: str) -> pa.Array:
-    """Return what clocks show every quarter of an hour from 1970 to 2038."""
+    """Return the clock times of every quarter of an hour from 1970 to 2038."""
     import numpy as np  # settings are read where no row is
     import pyarrow as pa
     import pyarrow.compute as pc

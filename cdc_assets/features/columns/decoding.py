@@ -96,7 +96,7 @@ _ROW, _MARK = "_cdc_row", "_cdc_mark"
 def reduced_with_marks(
     changes: pa.Table, step: ApplyRows, reduce: Callable[[pa.Table], tuple[pa.Table, Report]], *, is_part: bool
 ) -> tuple[pa.Table, Report]:
-    """Return what is left of a window's changes, with DELETED_AT, and what `reduce` of the table's kind reports.
+    """Return the reduced changes of a window, with DELETED_AT, and the report of `reduce` of the table's kind.
 
     Of several deletes of a row the first counts. Of a part of a window each key keeps its last image and all deletes
     after it, between which another part may have images.
@@ -160,7 +160,7 @@ def _marked(
 
 
 def _times(changes: pa.Table, step: ApplyRows) -> pa.ChunkedArray:
-    """Return when the source made changes; the time of their window where nothing says it."""
+    """Return the times at which the source made changes; that of their window where nothing says it."""
     stamps = changes.column(COMMIT_TS)
     if step.positions is None and POSITION in changes.column_names:
         stamps = pc.coalesce(stamps, changes.column(POSITION))

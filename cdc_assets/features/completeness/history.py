@@ -157,7 +157,7 @@ def _missed(life: Life, due: Sequence[MissedMessages], offered: Base | None, *, 
 
 
 def _whole(event: Event) -> Whole | None:
-    """Return why a table is complete from an event on, None where the event does not make it so."""
+    """Return the reason why a table is complete from an event on, None where the event does not make it so."""
     if isinstance(event, Imported):
         return Whole.DUMP
     if event.file.filling.by is not None or event.file.filling.lack is Lack.LEFT_OUT or ddl.unlogged_rows(event.file):
@@ -169,7 +169,7 @@ _WHOLE_BY: dict[type, Whole] = {ddl.CreateTableStatement: Whole.CREATE, ddl.Trun
 
 
 def _at(state: Gap | Whole | None, version: Tso) -> Gap | Whole | None:
-    """Return how complete a table is at a version, with the rows from before it."""
+    """Return the completeness of a table at a version, with the rows from before it."""
     return state.filling.by if isinstance(state, Gap) and state.is_filled(version) else state
 
 

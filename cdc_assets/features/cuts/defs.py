@@ -68,7 +68,7 @@ JOB_EVENTS = {"cut": job_events}
 
 
 def events(changefeed: str, outcome: CutOutcome) -> list[dg.AssetMaterialization]:
-    """Return what is logged of a cut that a run made."""
+    """Return the events of a cut that a run made."""
     return [] if outcome.cut is None else [_made(changefeed, outcome.cut)]
 
 

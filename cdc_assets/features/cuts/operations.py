@@ -49,7 +49,7 @@ def carry_out(pipeline: LakePipeline, run: OperationRun, request: NewCut) -> Ite
 
 
 def report(feed: str, request: NewCut, parts_done: Sequence[Cut | CutRequest]) -> OperationReport:
-    """Return which tables are in the cut, and which are not and why."""
+    """Return the tables that are in the cut, and those that are not, with reasons."""
     (done,) = parts_done
     if isinstance(done, CutRequest):
         sentence = f"{done.name} of {tso_time(done.at)} is removed."

@@ -132,5 +132,5 @@ RUN = RunFeature(waypoints=_waypoints, begin=_begin, finish=_finish)
 
 
 def cut_outcomes(outcome: Outcome) -> tuple[CutOutcome, ...]:
-    """Return what became of the cuts that were decided when a run began, or by it."""
+    """Return the outcomes of the cuts that were decided when a run began, or by it."""
     return tuple(part for part in outcome.parts if isinstance(part, CutOutcome))

@@ -35,7 +35,7 @@ def dump_partitions(changefeed: str) -> dg.DynamicPartitionsDefinition:
 
 
 def upstream_of_ddl(source: ConfiguredFeed) -> list[dg.AssetDep]:
-    """Return what `ddl` depends on: the feed, and its dump where the settings name one.
+    """Return the assets upstream of `ddl`: the feed, and its dump where the settings name one.
 
     Most versions of a table are in no dump, so the partitions of the two are not each other's: by their names, as
     Dagster would take them, no backfill of such a version could be launched.
@@ -84,7 +84,7 @@ class NewInDumps:
     events: tuple[dg.AssetMaterialization, ...] = ()
 
     def requests(self, changefeed: str) -> list[dg.AddDynamicPartitionsRequest]:
-        """Return what a tick asks of Dagster for it."""
+        """Return the requests of a tick for it."""
         return [dump_partitions(changefeed).build_add_request(list(self.keys))] if self.keys else []
 
 
@@ -128,7 +128,7 @@ def _facts(dump_import: Import) -> dict[str, Any]:
 
 
 def _standing(source: ConfiguredFeed, plan: Plan, dump_import: Import) -> str:
-    """Say what the plan that saw a dump's table first does with it."""
+    """Return the sentence on a dump's table by the plan that saw it first."""
     if dump_import.problem:
         return f"It cannot be imported: {dump_import.problem}"
     if dump_import in plan.history.waiting:

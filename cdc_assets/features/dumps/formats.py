@@ -38,7 +38,7 @@ class DumpFormat(Protocol):
         """Return whether a file that is not compressed can be read from its middle."""
 
     def lines_before(self, split: DumpSplit, read_range: ReadRange, options: DumpOptions) -> int:
-        """Return how many records of the file stand before the split's first row; reads all that is before it."""
+        """Return the number of records of the file before the split's first row; reads all that is before it."""
 
     def raw_records(
         self, split: DumpSplit, read_range: ReadRange, lines: Collection[int], options: DumpOptions
@@ -58,7 +58,7 @@ class DumpRows(Protocol):
         """
 
     def lines_before(self, file: DataFile) -> int:
-        """Return how many records of the whole file stand before the split's first one."""
+        """Return the number of records of the whole file before the split's first one."""
 
     def records(self, file: DataFile, lines: Collection[int]) -> dict[int, bytes]:
         """Return the split's records with these numbers, where the dump has any bytes of them."""
@@ -80,7 +80,7 @@ def raw_rows(reader: SplitReader, file: DataFile, lines: Collection[int]) -> dic
 
 
 def _dump_rows(reader: SplitReader) -> DumpRows:
-    """Return what reads splits of dumps."""
+    """Return the reader of splits of dumps."""
     if not isinstance(reader, DumpRows):
         raise TypeError(f"{type(reader).__name__} reads no dumps")
     return reader
@@ -95,7 +95,7 @@ DUMP_FORMATS: Mapping[str, str] = {
 
 
 def dump_format(kind: str) -> DumpFormat:
-    """Return what reads a kind of data file of a dump; raises BadSettings that lists the known ones."""
+    """Return the format that reads a kind of data file of a dump; raises BadSettings that lists the known ones."""
     if kind not in DUMP_FORMATS:
         raise BadSettings(
             f'data files of the kind "{kind}" cannot be read; known are {", ".join(sorted(DUMP_FORMATS))}.'

@@ -53,7 +53,7 @@ class Choice:
 
 
 def choose(imports: Iterable[Import], standing: Mapping[Life, AppliedState], until: Tso, begun: Tso | None) -> Choice:
-    """Return which imports count. `standing` are the tables of the lake, based on a dump or on none.
+    """Return the imports that count. `standing` are the tables of the lake, based on a dump or on none.
 
     Of several dumps that have a table the newest at or below `until` counts, also for a table that was created from
     another one and never got its rows: that dump was damaged, and taken again. An older one counts only if its table
@@ -87,7 +87,7 @@ def choose(imports: Iterable[Import], standing: Mapping[Life, AppliedState], unt
 
 
 def _gone(base: Base) -> Import:
-    """Return what is still known of a table whose dump no longer exists: its columns as of then."""
+    """Return the known facts of a table whose dump no longer exists: its columns as of then."""
     schema = ddl.created(base.query, database_collation=base.collation, timezone=base.timezone, shown=True)
     return Import(base, schema, lost=True)
 

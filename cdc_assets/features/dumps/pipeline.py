@@ -39,7 +39,7 @@ def refuse_dumps(listing: Listing, wire: Wire, applied: Mapping[Life, AppliedSta
 
 
 def silent_dumps(listing: Listing) -> tuple[str, ...]:
-    """Return what is said of the dumps that do not answer and may tomorrow."""
+    """Return the sentences on dumps that do not answer and may tomorrow."""
     return tuple(str(error) for error in listing.lost_dumps.values() if isinstance(error, Retryable))
 
 

@@ -89,7 +89,7 @@ class LakeForgetting:
         hold_back(self.lake.state, token, lives)
 
     def unfinished(self) -> dict[Life, str]:
-        """Return why old snapshots of tables are still needed, a sentence each: what was begun has to be finished."""
+        """Return the reasons why old snapshots of tables are still needed, in sentences: unfinished work."""
         tables, reasons = self.lake.state.tables(), dict[Life, str]()
         for ticket in LakeTickets(self.lake.state, REBUILD).tickets():
             reason = f"a rebuild that began at {ticket.since} is not finished: run it again"
@@ -266,7 +266,7 @@ class LakeForgetting:
         return removed
 
     def search_stages(self, targets: Mapping[Life, WantedKeys], has: HasKeys) -> SearchedFiles:
-        """Read what windows that are not committed have staged, and tell which have rows of the keys, or may have."""
+        """Search the staged files of uncommitted windows; return those that have rows of the keys, or may have."""
         files = [file for _, some in stages(self.lake, targets).values() for file in some]
         having = tuple(file.location for file in files if stage_has_keys(file, targets, has, unread=True))
         return SearchedFiles("stages", len(files), sum(file.info.size for file in files), having)

@@ -135,7 +135,7 @@ class SearchedTable:
         }
 
     def hidden(self, snapshot_id: int, paths: Iterable[str]) -> dict[str, RowNumbers]:
-        """Return which rows of data files deletion vectors hide in a snapshot."""
+        """Return the rows of data files that deletion vectors hide in a snapshot."""
         wanted = set(paths)
         with answering():
             tasks = [t for t in self.table.scan(snapshot_id=snapshot_id).plan_files() if t.file.file_path in wanted]
@@ -250,7 +250,7 @@ class SearchedTable:
     # --- what is told of the rows ---
 
     def keys_there(self) -> set[int]:
-        """Return which of the keys, by their number, data files have rows of."""
+        """Return the keys, by their number, of which data files have rows."""
         files = ((*storage(self.io, path), numbers) for path, numbers in self.holding.items())
         return {
             number

@@ -83,7 +83,7 @@ def _of_others(
 
 
 def is_filled(rows: pa.Table) -> pa.ChunkedArray:
-    """Return which messages are not empty."""
+    """Return the messages that are not empty."""
     return pc.or_(rows.column("key").is_valid(), rows.column("value").is_valid())
 
 

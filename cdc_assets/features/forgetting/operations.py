@@ -93,7 +93,7 @@ class ForgettingLake(Tickets, Protocol):
         """Let the windows of these tables, and of no others, wait for the run with that token."""
 
     def unfinished(self) -> Mapping[Life, str]:
-        """Return why old snapshots of tables are still needed, a sentence each."""
+        """Return the reasons why old snapshots of tables are still needed, a sentence each."""
 
     def forget(self, life: Life, wanted: WantedKeys, at: Progress, mark: str, *, kept_out: bool) -> RemovedRows:
         """Take the rows of keys out of a table and all of its snapshots without a tag; repeated, it does what is left.
@@ -180,7 +180,7 @@ def _requested_keys(pipeline: Pipeline, request: ForgetRequest) -> Sequence[Sequ
 
 
 def report(feed: str, request: ForgetRequest, parts_done: Sequence[Done]) -> OperationReport:
-    """Return what was done, without a key in the figures of a job."""
+    """Return the report, without a key in the figures of a job."""
     if request.undo:
         (ended,) = cast("Sequence[ForgottenKeys]", parts_done)
         count, table = len(ended.digests), str(ended.table)
@@ -322,7 +322,7 @@ def abandon(pipeline: Pipeline, lake: Tickets, table: str, run: str = "") -> tup
 
 
 def _digest(token: str, table: Life, keys: Sequence[Sequence[str]], *, alone: bool) -> str:
-    """Return what tells these keys of a table from others, to who has them; it is removed when they are forgotten.
+    """Return a digest that tells these keys of a table from others; it is removed when they are forgotten.
 
     `alone` is said where others had its name, and keep their rows.
     """
@@ -392,7 +392,7 @@ class _SoughtRows:
     frozen: tuple[Life, ...] = ()
 
     def as_of(self, planned: Plan) -> _SoughtRows:
-        """Return where the rows may stand by another plan."""
+        """Return the places where the rows may stand by another plan."""
         targets = targets_of(planned, self.meant)
         return replace(self, targets=targets, applied=planned.applied, sources=planned.sources)
 
@@ -421,7 +421,7 @@ class _SoughtRows:
 def _find(
     work: _ForgetRun, table: str, keys: Sequence[Sequence[str]], until: Tso | None, name: str, places: frozenset[str]
 ) -> _SoughtRows:
-    """Find where the rows stand, and raise where they would come back by themselves. Nothing is changed."""
+    """Find the places of the rows; raise where they would come back by themselves. Nothing is changed."""
     pipeline = work.pipeline
     pipeline.land()
     planned = pipeline.planner.plan(whole=True)[1]
@@ -460,7 +460,7 @@ def _listed(reasons: Sequence[str]) -> str:
 
 
 def _reasons(work: _ForgetRun, planned: Plan, targets: Mapping[Life, WantedKeys], *, rows_too: bool) -> list[str]:
-    """Return why rows would come back: old snapshots are needed, DDL is due or, with `rows_too`, input that has keys.
+    """Return reasons why rows come back: old snapshots are needed, DDL is due or, with `rows_too`, input that has keys.
 
     A DDL that is not applied may replace a table with rows that were read before they are forgotten.
     """
@@ -482,7 +482,7 @@ def _reasons(work: _ForgetRun, planned: Plan, targets: Mapping[Life, WantedKeys]
 
 
 def _unapplied(pipeline: Pipeline, step: ApplyRows, table: TableHistory, keys: pa.Table) -> Iterator[str]:
-    """Say which files of a window have rows of the keys, or records of which that is not known."""
+    """Return the sentence on files of a window with rows of the keys, or with records of which that is not known."""
     schema = keyed_alike(step.schema, keys, table, step.ddl)
     if schema is None:
         yield f"rows of {step.life} that are not applied yet have the key ({', '.join(step.schema.key)})"
@@ -600,7 +600,7 @@ def _taken_out(
 
 
 def _as_applied_now(work: _ForgetRun, rows: _SoughtRows) -> _SoughtRows:
-    """Return where rows may stand now, which is not in purged tables.
+    """Return the places where rows may stand now, which are not in purged tables.
 
     Raises ForgetRefused where rows have come that are not applied to all tables, or another DDL is applied.
     """
@@ -624,7 +624,7 @@ def _as_applied_now(work: _ForgetRun, rows: _SoughtRows) -> _SoughtRows:
 
 
 def _feed(pipeline: Pipeline, kept_out: ForgottenKeys | None, frozen: Sequence[Life]) -> str:
-    """Return what of the input may bring the rows back, and for how long."""
+    """Return the input that may bring the rows back, and until when."""
     days = pipeline.settings.source_options.retention_days
     how_long = f"for {counted(days, 'day')}, until its writer removes them" if days else "for as long as it is kept"
     there = (

@@ -72,7 +72,7 @@ class KeyBytes:
 def key_bytes(
     keys: pa.Table, texts: Sequence[Sequence[str]], schema: TableSchema, wire: Wire, seal: SealKey | None
 ) -> KeyBytes:
-    """Return what looks for keys: values by the types of the lake, before any mask, and the texts that people gave."""
+    """Return the patterns that find keys: unmasked values in the types of the lake, and the texts that people gave."""
     columns = [schema.column(name) for name in keys.column_names]
     zone = ZoneInfo(wire.timezone)
     key_values = [

@@ -53,7 +53,7 @@ class LandedSource(Source, Protocol):
         """Return all that is landed, with what stands above the fence."""
 
     def named(self, landed: Landed) -> Landed:
-        """Return what was landed under the tables' own names."""
+        """Return the landing under the tables' own names."""
 
 
 @dataclass(slots=True)

@@ -70,7 +70,7 @@ class MeantTable:
 
 
 def meant_table(planned: Plan, text: str, texts: Sequence[Sequence[str]]) -> MeantTable:
-    """Return which table a person means, and which others have to be looked through with it.
+    """Return the table that a person means, and the others that have to be looked through with it.
 
     By its identity that is one alone; by a name all that had it at some time. Raises BadSettings for a table or keys
     that do not fit, and ForgetRefused where the columns of one of these tables are not known.

@@ -125,7 +125,7 @@ def digests_of(
 def _fitting(
     parts: Sequence[ForgottenKeys], seal: SealKey | None, form: tuple[str, ...], table: TableHistory, version: Tso
 ) -> list[ForgottenKeys]:
-    """Return which of the decisions of one name have the keys of rows that are told apart by `form`, all of them."""
+    """Return the decisions of one name that have all keys of rows that are told apart by `form`."""
     alike = [decision for decision in parts if decision.form == form] or parts
     if seal is None or all(decision.seal != seal.fingerprint for decision in alike):
         obstacle = "no privacy_key is given" if seal is None else "privacy_key is another one now"

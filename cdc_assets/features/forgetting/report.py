@@ -72,7 +72,7 @@ def forget_lines(report: ForgetReport) -> Iterator[str]:
 
 
 def kept_text(name: str) -> str:
-    """Return what keeps rows of the keys, and until when: regular cuts expire, cuts and tags that people named stay."""
+    """Return the sentence on cuts that keep rows of the keys, and until when: only regular cuts expire."""
     rows = "keeps rows of the keys, or values of them in its manifests,"
     if is_unnamed(name):
         return f"the cut {name} {rows} until cuts.keep newer regular cuts are made"

@@ -30,7 +30,7 @@ _OF_DDL = "startswith(coalesce(_cdc_place, ''), 'DDL of version ')"
 
 
 def history_problem(state: LakeState, session: StepSession, life: Life, schema: TableSchema) -> str:
-    """Return what is wrong with a history table of these columns, a sentence with the first keys; "" if nothing is."""
+    """Return the fault of a history table of these columns, a sentence with the first keys; "" for none."""
     table, mirror = state.find(life), state.tables().get(life.source)
     properties = state.file(table.metadata_location).properties
     is_beside = mirror is not None and None not in (mirror.name, table.name)
@@ -68,7 +68,7 @@ class _Check:
         self.forms = [key_expression(schema.column(name), quoted(name)) for name in schema.key]
 
     def of_states(self) -> list[str]:
-        """Return what is wrong with states."""
+        """Return the fault of a table of states."""
         since = self.properties.get(KEYED_SINCE) or "-1"
         keys = self._keys()
         faults = self._faults(
@@ -93,7 +93,7 @@ class _Check:
         )
 
     def of_log(self) -> list[str]:
-        """Return what is wrong with a log."""
+        """Return the fault of a log."""
         if self.mirror is None or self.mirror.gap is not None or self.table.since is not None:
             return []
         if self.properties.get(KEYED_SINCE):

@@ -504,7 +504,7 @@ def _without_repair(twin: TableHistory, state: AppliedState, mirror: AppliedStat
 
 
 def _taken(mirrors: Iterable[TableHistory], twin: TableHistory, suffix: str) -> tuple[Tso, TableId] | None:
-    """Return when one of the mirrors takes the name of a history table, and that name; None if none does."""
+    """Return the position at which a mirror takes the name of a history table, and that name; None if none does."""
     name_collisions = [
         (max(since, start, twin.begins or 0), own_name(name, suffix))
         for name, start, end in twin.names

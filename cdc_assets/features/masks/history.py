@@ -228,7 +228,7 @@ def mask_holds(history: History) -> Iterator[HoldTable]:
 
 
 def _refused(schema: TableSchema) -> str:
-    """Return why the masks of a table cannot be carried out, "" if they can."""
+    """Return the reason why the masks of a table cannot be carried out, "" if they can."""
     masked = {fold_name(column.name): column for column in schema.columns if column.mask is not None}
     if not masked:
         return ""
@@ -278,7 +278,7 @@ def _compared_otherwise(event: Event) -> str:
 
 
 def _may_be_renamed(event: Event) -> str:
-    """Return why a column that came as a masked one went may be the same, in a feed that only shows its columns."""
+    """Return the reason why a column that came as a masked one went may be the same, where rows alone show columns."""
     if not event.file.grows or event.release is not None:
         return ""
     old, new = ({c.name: c for c in schema.columns if not c.kept} for schema in (event.before, event.after))
@@ -319,7 +319,7 @@ def _read(text: str, schema: TableSchema) -> set[str]:
 
 
 def _exchanged(event: Event, history: History) -> str:
-    """Return why rows cannot be exchanged with another table, whose columns are masked otherwise."""
+    """Return the reason why rows cannot be exchanged with another table, whose columns are masked otherwise."""
     if not isinstance(event, Exchanged):
         return ""
     other = history.lives.get(event.other)

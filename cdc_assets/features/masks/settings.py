@@ -55,7 +55,7 @@ def key_of(variable: str, where: str) -> bytes:
 
 
 def mask_of(pattern: object, given: Any) -> MaskSettings:
-    """Return what a line of the setting says; raises ValueError with what can be said."""
+    """Return the mask of a line of the setting; raises ValueError with the forms that it may have."""
     line = MaskLine(str(pattern), Mask("null"))
     assert line.parts
     match given:

@@ -142,7 +142,7 @@ class Quarantine:
         return tuple(sorted(rows, key=lambda row: (row.life, row.file, row.line)))
 
     def counts(self) -> Mapping[Life, int]:
-        """Return how many records of each table are open. A state of the table is read once per process."""
+        """Return the number of open records of each table. A state of the table is read once per process."""
         place = self._state.place_of(self.identifier)
         if place is None:
             return {}

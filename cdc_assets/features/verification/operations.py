@@ -141,7 +141,7 @@ def carry_out(pipeline: LakePipeline, run: OperationRun, request: VerifyRequest)
 
 
 def _other_side(settings: ChangefeedSettings, request: VerifyRequest) -> Callable[[Tso], InitialSource]:
-    """Return what opens the source, or the dump, that the request or the settings name."""
+    """Return the opener of the source, or dump, that the request or the settings name."""
     from cdc_assets.features.dumps.settings import InitialSettings, ServerAddress, initial_from_flags
 
     if request.dump:
@@ -159,7 +159,7 @@ _SAY_SECONDS = 5.0
 
 
 def _progress(run: OperationRun) -> Say:
-    """Return what tells how many rows of each side were read."""
+    """Return the display of the numbers of rows that were read of each side."""
     rows: Counter[tuple[TableId, str]] = Counter()
     newest = time.monotonic()
 
@@ -178,7 +178,7 @@ def _silent(table: TableId, side: str, more: int) -> None:
 
 
 def report(feed: str, request: VerifyRequest, parts_done: Sequence[TableComparison]) -> OperationReport:
-    """Return how many tables are equal. What is different was said of each table when it had been compared."""
+    """Return the number of equal tables. Differences were reported when each table had been compared."""
     wrong = [table for table in parts_done if table.state not in (EQUAL, REPAIRED)]
     about = [line for table in wrong for line in comparison_lines(replace(table, rows=()))]
     summary = summary_line(parts_done)
@@ -360,7 +360,7 @@ class _Proof:
     def _life_called(
         self, text: str, mirror_tables: Mapping[Life, TableHistory], named: Mapping[Life, TableId]
     ) -> Life:
-        """Return which table a person means, in a cut by its name then; raises BadSettings for none."""
+        """Return the table that a person means, in a cut by its name then; raises BadSettings for none."""
         if self.cut is None or not self.options.cut:
             return table_called(text, mirror_tables, self.plan).life
         named_life = next((life for life, name in named.items() if is_called(text, (name, life))), None)
@@ -456,7 +456,7 @@ class _Proof:
         return self._repaired(life, comparison, pair.unequal, plan) if self.options.repair else comparison
 
     def _outdated(self, life: Life, plan: Plan) -> str:
-        """Return why what was compared is not what was to be by a later plan, "" if it still is.
+        """Return the reason why a comparison no longer fits a later plan, "" if it does.
 
         A DDL may be listed later than the fence of its own commit-ts, and a quiet source be written to. What came above
         the TSO of the source concerns nothing that was read.
@@ -495,7 +495,7 @@ class _Proof:
         return replace(comparison, state=DIFFERENT if comparison.partly else REPAIRED, repair=text)
 
     def _unready(self, life: Life, plan: Plan) -> str:
-        """Return why a table does not stand at the TSO of the source, "" if it does."""
+        """Return the reason why a table does not stand at the TSO of the source, "" if it does."""
         applied, steps = plan.applied.get(life), plan.of(life)
         deficits = deficits_at(self.pipeline.lake, plan, life, plan.checkpoint)
         lacks = {deficit.cause: deficit.reason for deficit in deficits}
@@ -606,7 +606,7 @@ class _TablePair:
         )
 
     def _borders(self, key: Sequence[str]) -> Any:
-        """Return where ranges of the key begin, by a part of its values; None for a small table or one without key."""
+        """Return the borders of ranges of the key, by a part of values; None for a small table or one without key."""
         scan = self.scan
         if not key or scan.rows is None or scan.rows < _SAMPLED:
             return None
@@ -636,7 +636,7 @@ class _TablePair:
         }
 
     def _comparison(self, own: TableSchema, pairs: Sequence[tuple[Column, Column]], key: tuple[str, ...]) -> Comparison:
-        """Return how rows are compared: which loss makes up for values that are not the same."""
+        """Return the rules by which rows are compared: which loss makes up for values that are not the same."""
         columns, doubtful = {lake_column.name: lake_column for lake_column, _ in pairs}, guesses(self.history.changes)
         masked = {column.name for column in own.columns if column.mask is not None}
         zone = self.proof.pipeline.settings.source_options.wire.timezone
@@ -678,7 +678,7 @@ class _TablePair:
         return comparison.run(lake, source, plan.open_ranges, record, again, executors)
 
     def _executors(self, table: TableId) -> Executors | None:
-        """Return who reads a large table; None for the driver, which threads keep as busy as tasks beside it would."""
+        """Return the executors that read a large table; None for the driver, which threads keep busy as well."""
         executors = self.proof.lake.executors(f"the comparison of {table}", only_elsewhere=True)
         return executors if executors.worth((self.scan.rows or 0) * _BYTES_A_ROW) else None
 
@@ -723,7 +723,7 @@ def _losses(rows: ComparedRows, changed: Mapping[tuple[str, str], int], names: M
 def _result(
     bare: TableComparison, columns: _Columns, rows: ComparedRows, earlier: Mapping[Tso, int], kept_out: int
 ) -> TableComparison:
-    """Return what came of a comparison; rows of ranges that were equal `earlier` are counted with the others."""
+    """Return the result of a comparison; rows of ranges that were equal `earlier` are counted with the others."""
     differ = bool(rows.missing or rows.extra or rows.differing or columns.differences)
     return replace(
         bare,
@@ -878,12 +878,12 @@ class _LakeSide:
         return self.scan.pieces()
 
     def reader(self, count: int) -> LakeReader:
-        """Return what reads them."""
+        """Return the reader of the rows."""
         shape = pa.schema([pa.field(column.name, arrow_type(column)) for column, _ in self.pairs])
         return LakeReader(self.scan, shape, self.forgotten)
 
     def note(self, piece: int | None, facts: BlockFacts) -> None:
-        """Say how many rows were read."""
+        """Report the number of rows that were read."""
         self.say(facts.rows)
 
 
@@ -922,7 +922,7 @@ class _SourceSide:
         return [split for file, bounds in files for split in self.pair.proof.source.splits(file, bounds)]
 
     def reader(self, count: int) -> SourceReader:
-        """Return what reads them, one of so many processes that keep the pace together."""
+        """Return the reader, one of so many processes that keep the pace together."""
         proof, source_table = self.pair.proof, self.pair.theirs
         names = [their.name for _, their in self.pairs], [column.name for column, _ in self.pairs]
         pace = self.pace.divided(count)

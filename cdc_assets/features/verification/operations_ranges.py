@@ -74,7 +74,7 @@ class RangePlan:
         return low, None if ranges.stop > self.borders.len() else _text(self.borders[ranges.stop - 1])
 
     def files(self, table: DumpTable, number_ranges: Sequence[range]) -> Iterator[tuple[DumpFile, list[RowCondition]]]:
-        """Yield what a server is to be asked for: all rows of a table, and the conditions of some ranges."""
+        """Yield the queries for a server: all rows of a table, and the conditions of some ranges."""
         whole = replace(table.files[0], condition="")
         for number, ranges in enumerate(number_ranges):
             bounds = zip((">=", "<"), self.bounds(ranges), strict=True)

@@ -56,7 +56,7 @@ class RepairableLake(ScannedLake, Protocol):
         """Keep a snapshot from expiring while it is read."""
 
     def executors(self, what: str, only_elsewhere: bool = False) -> Executors:
-        """Return who reads large tables, for work that is called `what` in errors; perhaps other machines only."""
+        """Return the executors that read large tables, for work called `what` in errors; maybe other machines only."""
 
     def repair(self, step: ApplyRows, changes: pa.Table, repair: str, snapshot: int | None = None) -> StepResult:
         """Write the source's rows of some keys in one commit, under the label that the table has.
@@ -79,7 +79,7 @@ class UnequalRows:
     is_whole: bool = False
 
     def refusal(self, key: Sequence[str]) -> str:
-        """Return why they cannot be written, "" if they can."""
+        """Return the reason why the rows cannot be written, "" if they can."""
         if not self.left_out:
             return ""
         names = ", ".join(self.left_out)
@@ -88,7 +88,7 @@ class UnequalRows:
         return ""
 
     def text(self) -> str:
-        """Return how many rows, and values of which columns, differ; none of them is shown."""
+        """Return the number of rows that differ, and the columns of their values; no value is shown."""
         values = Counter(
             column.name
             for lake_row, source_row in self.rows
@@ -221,7 +221,7 @@ def _rows_of_same_key(scan: LakeRows, schema: TableSchema, unequal: UnequalRows)
 
 
 def _lacking(lake: RepairableLake, step: ApplyRows, unequal: UnequalRows) -> UnequalRows:
-    """Return which of the rows a log of a table without key lacks or has too often: it may be right where the mirror
+    """Return the rows that a log of a table without key lacks or has too often: it may be right where the mirror
     is not, or wrong by less. Its rows are those that its changes lead to.
     """
     directed = [(lake_row, -1) if lake_row is not None else (source_row, 1) for lake_row, source_row in unequal.rows]
@@ -243,7 +243,7 @@ def _lacking(lake: RepairableLake, step: ApplyRows, unequal: UnequalRows) -> Une
 def _counts(
     scan: LakeRows, columns: Sequence[Column], rows: Sequence[Row], names: Sequence[str], change_type: str = ""
 ) -> list[int]:
-    """Return how often each of some rows stands in a table, by its columns of these names; in a log, by its changes."""
+    """Return the number of times that each row stands in a table, by these columns; in a log, by its changes."""
     kinds = pa.schema([pa.field(str(at), arrow_type(column)) for at, column in enumerate(columns)])
     values = [pa.array(each, kind) for each, kind in zip(zip(*rows, strict=True), kinds.types, strict=True)]
     wanted = _hashes(pa.Table.from_arrays(values, schema=kinds)).with_row_index("row")

@@ -97,7 +97,7 @@ class RowPieces(Protocol):
         """Return all pieces."""
 
     def reader(self, count: int) -> PieceReader:
-        """Return what reads them, one of so many that do so at once in processes of their own."""
+        """Return the reader, one of so many that read at once in processes of their own."""
 
     def note(self, piece: int | None, facts: BlockFacts) -> None:
         """Take what is noted of a block of a piece, by its number; None for one that is read again."""

@@ -82,7 +82,7 @@ def shown_value(value: str | None) -> str:
 
 
 def summary_line(comparisons: Sequence[TableComparison]) -> str:
-    """Return how many tables are equal, different, and not compared."""
+    """Return the numbers of tables that are equal, different, and not compared."""
     states = Counter(table.state for table in comparisons)
     return f"{counted(len(comparisons), 'table')}: " + ", ".join(
         f"{count:,} {state}" for state, count in states.items()

@@ -105,7 +105,7 @@ def commit_stamps(data: bytes, options: CanalJsonOptions) -> list[int | None]:
 
 
 def record_beginning(raw: bytes) -> bytes:
-    """Return what comes before the time of writing."""
+    """Return the part before the time of writing."""
     return raw.partition(b',"ts":')[0]
 
 
@@ -127,7 +127,7 @@ def _commit_ts(raw: bytes) -> int | None:
 
 
 def _find_tail(frame: RecordFrame, path: str, terminator: str) -> Reject | None:
-    """Return what follows the last terminator; raises MalformedData where records end with another one."""
+    """Return the bytes after the last terminator; raises MalformedData where records end with another one."""
     if not frame.tail.strip():
         return None
     line = len(frame) + 1

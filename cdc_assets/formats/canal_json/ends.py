@@ -61,7 +61,7 @@ class Ends(NamedTuple):
 
 
 def read_ends(values: pa.BinaryArray, extended: bool) -> Ends:
-    """Return what stands at the ends of rows: with the extension their commit-ts, else their `es`."""
+    """Return the fields at the ends of rows: with the extension their commit-ts, else their `es`."""
     starts, ends = bounds(values)
     body = values.buffers()[2]
     held = words(np.frombuffer(body or b"", np.uint8))
@@ -88,7 +88,7 @@ def read_ends(values: pa.BinaryArray, extended: bool) -> Ends:
 
 
 def read_damaged(value: bytes, extended: bool) -> tuple[TableId, int, str | None, bool] | None:
-    """Return what stands at the ends of a row that is no JSON between them, None where they are not those of a row.
+    """Return the fields at the ends of a row that is no JSON between them, None where they are not those of a row.
 
     That is its table, its commit-ts, without the extension the least of its `es`, where the whole row lies, and whether
     it is here.
@@ -116,7 +116,7 @@ def _name_of(text: bytes) -> str | None:
 
 
 def _leads(values: pa.BinaryArray, held: Words, starts: Numbers, ends: Numbers) -> Numbers:
-    """Return where the end of each lead begins, by the bytes before it, -1 where there is none.
+    """Return the place where the end of each lead begins, by the bytes before it, -1 where there is none.
 
     It stands where it does in the first message that has one, or in one of the next that differ, or is searched for.
     """
@@ -138,7 +138,7 @@ def _leads(values: pa.BinaryArray, held: Words, starts: Numbers, ends: Numbers) 
 
 
 def _is_one_of(held: Words, at: Numbers, texts: Iterable[bytes], start: int = 0) -> Marks:
-    """Return where one of some texts stands; one of less than eight bytes from `start` of a word to its end."""
+    """Return the place of the first of some texts; one of less than eight bytes from `start` of a word to its end."""
     marks = np.zeros(len(at), bool)
     for text in texts:
         if len(text) < _WORD:

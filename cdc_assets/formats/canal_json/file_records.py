@@ -161,7 +161,7 @@ def _object_end(text: str, position: int) -> int:
 
 
 def _next_object(text: str, terminator: str, position: int) -> int:
-    """Return where a record that is not an object ends: before the terminator of the next object, or at the end."""
+    """Return the end of a record that is not an object: before the terminator of the next object, or at the end."""
     if not terminator:
         offset = text.find("}{", position - 1)
         return offset + 1 if offset >= 0 else -1
@@ -190,13 +190,13 @@ class _FileHeads:
     record: dict[str, Any]
 
     def prefix(self, kind: str) -> bytes:
-        """Return what stands for the heads of records of a kind, up to the value of `old`."""
+        """Return the prefix of records of a kind, up to the value of `old`."""
         types = {name: self.record["mysqlType"][name] for name in self.members}
         own = {name: self.record[name] for name in ("database", "table", "isDdl")}
         return _json_bytes({**own, "type": kind, "mysqlType": types})[:-1] + b',"old":'
 
     def held_against(self, body: pa.Buffer, begin: Positions, stop: Positions) -> tuple[Marks, pa.Array, Positions]:
-        """Return which records begin so, their types, and where the value of `old` begins."""
+        """Return the records that begin with the prefix, their types, and the places where `old`'s value begins."""
 
         def piece(at: int, length: int, kind: pa.DataType) -> pa.Array:
             return pieces(body, np.minimum(begin + at, stop), np.minimum(begin + at + length, stop), kind)
@@ -220,7 +220,7 @@ class _FileHeads:
         return fit & (olds <= stop), piece(at, _KIND_BYTES, pa.string()), olds
 
     def _olds(self, body: pa.Buffer, begin: Positions, fit: Marks) -> Positions:
-        """Return where the value of `old` begins in each record; those without it do not fit."""
+        """Return the place where the value of `old` begins in each record; those without it do not fit."""
         olds, left = begin + self.size, np.flatnonzero(fit)
         held = words(np.frombuffer(body, np.uint8))
         for more in sorted(range(-self.columns, self.columns + 1), key=abs):
@@ -235,7 +235,7 @@ class _FileHeads:
 
 
 def _find_heads(frame: RecordFrame, schema: TableSchema) -> _FileHeads | None:
-    """Return how the first records begin, None if it is not as TiCDC writes them."""
+    """Return the beginning of the first records, None if it is not as TiCDC writes them."""
     first = next((raw for raw in map(frame.__getitem__, range(min(_TRIED, len(frame)))) if b"\\" not in raw), b"")
     members = tuple(column.name for column in schema.stored if column.type in MEMBERS)
     try:

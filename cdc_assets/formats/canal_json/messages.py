@@ -58,7 +58,7 @@ Rows = npt.NDArray[np.int64]
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
-    """Return what each message speaks of (CLASSIFIED): of a row as TiCDC writes it by its ends alone."""
+    """Return the table and kind of each message (CLASSIFIED): of a row as TiCDC writes it by its ends alone."""
     values = unpacked_array(messages.column("value"), options)
     ends = read_ends(values, options.enable_tidb_extension)
     stamps = ends.numbers if options.enable_tidb_extension else ends.numbers << 18
@@ -84,7 +84,7 @@ def _lines_of_rows(
 def _lines(
     records: Records, values: pa.BinaryArray, numbers: Rows, options: MessageOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what records speak of; `numbers` are the places in `values` of all of them."""
+    """Yield the tables and kinds of records; `numbers` are the places in `values` of all of them."""
     kinds, is_ddl = records.column("type"), bits(pc.equal(records.column("isDdl").texts, "true"))
     marks = kinds.equal("TIDB_WATERMARK")
     records.require(kinds.are(CellKind.TEXT), 'its member "type" is not a text')
@@ -147,7 +147,7 @@ def _require_stamps(records: Records, marks: Marks) -> tuple[Rows, Marks]:
 
 
 def _unread(message: int, value: bytes, reason: str, options: MessageOptions) -> Classification:
-    """Return what a message speaks of that cannot be read: of its table alone, where its ends are those of a row.
+    """Return the table and kind of a message that cannot be read: its table alone, where its ends are those of a row.
 
     Such a row is told from others when it is decoded.
     """
@@ -253,7 +253,7 @@ def _read_row(key: bytes | None, value: bytes, ordinal: int, options: MessageOpt
 
 
 def _read_by(column: Column, options: MessageOptions) -> Mapping[str, object]:
-    """Return what settings make of a column's texts."""
+    """Return the settings that decide the values of a column's texts."""
     if column.type in MEMBERS:
         return {"content-compatible": options.members_are_numbers}
     return by_zone(column, options)

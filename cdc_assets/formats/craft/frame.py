@@ -61,7 +61,7 @@ class Varints:
         self._ends = np.flatnonzero(data < 0x80)
 
     def count(self, starts: Places, stops: Places) -> Places:
-        """Return how many varints end between places."""
+        """Return the number of varints that end between places."""
         counts: Places = np.searchsorted(self._ends, stops) - np.searchsorted(self._ends, starts)
         return counts
 

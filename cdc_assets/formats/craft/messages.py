@@ -54,7 +54,7 @@ __all__ = ["classify", "decode", "schemas"]
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
-    """Return what each message speaks of (CLASSIFIED); no body of a row is read."""
+    """Return the table and kind of each message (CLASSIFIED); no body of a row is read."""
     lines = []
     for start, part in parts(messages):
         frames = read_frames(part.column("value"))

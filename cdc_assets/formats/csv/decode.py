@@ -173,7 +173,7 @@ def commit_stamps(data: bytes, options: CsvOptions) -> list[int | None]:
 
 
 def _first_record(data: bytes, syntax: Dialect, options: CsvOptions) -> tuple[int, int]:
-    """Return where the first record starts, and its number."""
+    """Return the start of the first record, and its number."""
     start = len(_BOM) if data.startswith(_BOM) else 0
     if options.output_field_header and (cut := data.find(syntax.terminator, start)) >= 0:
         return cut + len(syntax.terminator), 2
@@ -363,7 +363,7 @@ def _text_pattern(syntax: Dialect) -> re.Pattern[bytes]:
 
 
 def _stops(record: bytes, syntax: Dialect, at: int, *, last: bool) -> set[int]:
-    """Return where the field at an offset may end: at the record's end if it is the `last`, else before a delimiter."""
+    """Return the possible ends of the field at an offset: the record's if it is the `last`, else before a delimiter."""
     text = _text_pattern(syntax)
     written = text.match(record, at)
     plain = written.end() if written is not None else at

@@ -124,7 +124,7 @@ class CsvOptions:
         return replace(self, timezone=now["tz"], binary_encoding_method=now["binary-encoding-method"], null=now["null"])
 
     def read_by(self, column: Column) -> Mapping[str, object]:
-        """Return what settings make of a column's texts. A number that is not one is refused, whatever NULL is."""
+        """Return the settings that decide a column's values. A number that is not one is refused, whatever NULL is."""
         settings: dict[str, object] = {}
         if column.type == "TIMESTAMP":
             settings["tz"] = Zone(self.timezone)

@@ -94,7 +94,7 @@ class _Placeholders(NamedTuple):
 
 @lru_cache(maxsize=32)
 def _placeholders(text: str) -> _Placeholders:
-    """Return what a placeholder becomes in columns of several types.
+    """Return the values of a placeholder in columns of several types.
 
     PostgreSQL's connector sends it in the type of the column: an array of texts or bytes holds it as its one element,
     one of UUIDs a UUID made of it, one of numbers a number for each of its bytes, and a map has it as name and value.

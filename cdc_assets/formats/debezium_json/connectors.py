@@ -146,7 +146,7 @@ def _types(options: MessageOptions) -> ReadColumn:
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
-    """Return what each message speaks of (CLASSIFIED)."""
+    """Return the table and kind of each message (CLASSIFIED)."""
     values, keys = messages.column("value"), MessageKeys(messages.column("key"))
     is_tombstone = bits(pc.fill_null(pc.equal(values, b"null"), True))
     lines = [
@@ -171,7 +171,7 @@ def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatc
 
 
 def _lines(rows: Envelope, members: frozenset[str], keys: MessageKeys) -> Iterator[pa.RecordBatch]:
-    """Yield what messages speak of whose payloads have the same members."""
+    """Yield the tables and kinds of messages whose payloads have the same members."""
     records, passed = rows.records, _passed_over(members)
     has_no_row = records.sound & (rows.kinds() == CellKind.NULL)
     yield _ignored(rows.among(has_no_row), _TOMBSTONE)
@@ -195,7 +195,7 @@ def _lines(rows: Envelope, members: frozenset[str], keys: MessageKeys) -> Iterat
 
 
 def _passed_over(members: frozenset[str]) -> str | None:
-    """Return what a message with these members is that speaks of no table, None for one that does."""
+    """Return the kind of a message with these members that names no table, None for one that does."""
     if members and members <= {"ts_ms", "ts_us", "ts_ns"}:
         return "a heartbeat"
     if {"op", "source"} & members:
@@ -210,7 +210,7 @@ def _ignored(rows: Envelope, reason: str) -> pa.RecordBatch:
 
 
 def _lines_of(rows: Envelope, connector: str, is_ddl: bool, keys: MessageKeys) -> Iterator[pa.RecordBatch]:
-    """Yield what messages of a connector speak of, rows first; refuse those that are none."""
+    """Yield the tables and kinds of messages of a connector, rows first; refuse those that are none."""
     records = rows.records
     records.require(connector not in _REFUSED, _OF_ANOTHER.format(connector))
     records.require(rows.column("source", "connector").are(CellKind.TEXT), "it lacks 'connector'")
@@ -255,7 +255,7 @@ def _lines_of(rows: Envelope, connector: str, is_ddl: bool, keys: MessageKeys) -
 
 
 def _commit_ts(rows: Envelope) -> Places:
-    """Return when changes were made; refuse those that do not say it."""
+    """Return the times of changes; refuse those that do not say it."""
     ms, whole = rows.records.whole_numbers(*rows.base, "source", "ts_ms")
     whole &= ms < _GREATEST_MS
     rows.records.require(
@@ -335,7 +335,7 @@ def _changed(changes: Sequence[Mapping[str, str]]) -> TableId | None:
 
 
 def _shapes(rows: Envelope, mask: Marks, connector: str, keys: MessageKeys) -> pa.StringArray:
-    """Return what is equal for rows whose messages describe the same columns and key.
+    """Return a shape that is equal for rows whose messages describe equal columns and keys.
 
     Null where DDL texts have the columns, and for a row that has none.
     """
@@ -848,7 +848,7 @@ _BINARY, _STAND_IN = "binary.handling.mode", "unavailable.value.placeholder"
 
 @lru_cache(maxsize=4096)
 def _read_by(column: Column, options: MessageOptions) -> Mapping[str, object]:
-    """Return what settings make of values without schema block; a stand-in and texts of bytes need them in any case.
+    """Return the settings that decide values without schema block; a stand-in and texts of bytes need them in any case.
 
     Columns of the setting `schemas` in PostgreSQL's words have their types by the present modes: there the mode counts.
     """
@@ -875,7 +875,7 @@ def _read_by(column: Column, options: MessageOptions) -> Mapping[str, object]:
 
 
 def _way(column: Column, options: MessageOptions) -> object:
-    """Return what is equal where values of a column without schema block are read equally."""
+    """Return a text that is equal where values of a column without schema block are read equally."""
     settings = connector_settings(options)
     field = settled_field(field_of(column, settings), column, settings)
     if is_binary(column):
@@ -885,7 +885,7 @@ def _way(column: Column, options: MessageOptions) -> object:
 
 
 def _stated(blocks: Mapping[str, SchemaBlock], schema: TableSchema) -> frozenset[str]:
-    """Return which settings no value depends on, since all rows have schema blocks; bytes as texts need theirs."""
+    """Return the settings on which no value depends, since all rows have schema blocks; bytes as texts need theirs."""
     if not all(blocks.values()):
         return frozenset()
     texts = any(

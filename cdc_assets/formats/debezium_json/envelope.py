@@ -166,7 +166,7 @@ class KeyKind(NamedTuple):
         return {name: field for name, field in self.fields.items() if name not in columns}
 
     def shape(self, columns: Collection[str], text: str) -> str:
-        """Return what is equal for rows whose messages describe the same columns, as this text has them, and key."""
+        """Return a shape that is equal for rows whose messages describe the columns of this text, and their key."""
         left = [[name, field.meaning if field else ""] for name, field in self.beside(columns).items()]
         return _shape_text(text if not left else f"{text} {print_json(left)}", self.names)
 

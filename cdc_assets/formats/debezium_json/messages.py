@@ -59,7 +59,7 @@ _SIDES: Mapping[str, tuple[bool | None, bool]] = {"c": (False, True), "u": (None
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
-    """Return what each message speaks of (CLASSIFIED)."""
+    """Return the table and kind of each message (CLASSIFIED)."""
     values = unpacked_array(messages.column("value"), options)
     return in_order(lines for records in _records(values) for lines in _lines(records))
 
@@ -81,7 +81,7 @@ def _null_for_default(name: str, first: object, second: object) -> None:
 
 
 def _lines(records: Records) -> Iterator[pa.RecordBatch]:
-    """Yield what records speak of."""
+    """Yield the tables and kinds of records."""
     schemas, tables, commit_ts = _require_source(records)
     op, ddl = records.column("payload", "op"), records.column("payload", "ddl")
     rows, marks = bits(pc.is_in(op.texts, pa.array(list(_SIDES)))), bits(pc.equal(op.texts, "m"))

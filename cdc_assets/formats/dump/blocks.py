@@ -60,7 +60,7 @@ def blocks(split: DumpSplit, read_range: ReadRange, dialect: Dialect) -> Iterato
 
 
 def starts_in(split: DumpSplit, read_range: ReadRange) -> tuple[int, int]:
-    """Return where the first row that begins in the split starts, and where the last one ends."""
+    """Return the start of the first row that begins in the split, and the end of the last one."""
     whole = split.start == 0 and split.end >= split.file.size
     return (0, split.file.size) if whole else (_row_start(split, read_range, split.start), _row_end(split, read_range))
 
@@ -95,7 +95,7 @@ def _ranges(split: DumpSplit, read_range: ReadRange, start: int, end: int) -> It
 
 
 def lines_in_front(split: DumpSplit, read_range: ReadRange) -> int:
-    """Return how many lines of the file stand before the split's first row."""
+    """Return the number of lines of the file before the split's first row."""
     start, _ = starts_in(split, read_range)
     return sum(piece.count(b"\n") for piece in _ranges(split, read_range, 0, start))
 

@@ -47,7 +47,7 @@ def can_cut(options: DumpOptions) -> bool:
 
 
 def lines_before(split: DumpSplit, read_range: ReadRange, options: DumpOptions) -> int:
-    """Return how many records stand before the split's first row, the header among them."""
+    """Return the number of records before the split's first row, the header among them."""
     return lines_in_front(split, read_range) if split.start else int(options.header)
 
 

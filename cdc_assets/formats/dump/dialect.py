@@ -67,7 +67,7 @@ def csv_dialect(options: DumpOptions) -> Dialect:
 
 
 def sql_dialect(options: DumpOptions) -> Dialect:
-    """Return how the values between the parentheses of an INSERT are written."""
+    """Return the dialect of the values between the parentheses of an INSERT."""
     escapes = _escapes(b"'") | {rb"\"": b'"', rb"\Z": b"\x1a"} if options.escape_backslash else {}
     return Dialect(b",", b"'", b"NULL", b"\n", escapes)
 

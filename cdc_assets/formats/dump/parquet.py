@@ -44,7 +44,7 @@ def can_cut(options: DumpOptions) -> bool:
 
 
 def lines_before(split: DumpSplit, read_range: ReadRange, options: DumpOptions) -> int:
-    """Return how many rows stand before the split's first row."""
+    """Return the number of rows before the split's first row."""
     if not split.start:
         return 0
     file = _opened(split, read_range)

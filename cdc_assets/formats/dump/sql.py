@@ -58,7 +58,7 @@ def can_cut(options: DumpOptions) -> bool:
 
 
 def lines_before(split: DumpSplit, read_range: ReadRange, options: DumpOptions) -> int:
-    """Return how many lines stand before the split's first row."""
+    """Return the number of lines before the split's first row."""
     return lines_in_front(split, read_range) if split.start else 0
 
 
@@ -178,7 +178,7 @@ class _Lines:
 
 
 def _lines(data: bytes, dialect: Dialect) -> tuple[Offsets, Offsets]:
-    """Return where lines start and end, without their line ends; one within quotes ends no line."""
+    """Return the starts and ends of lines, without their line ends; one within quotes ends no line."""
     codes = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(codes == _LF)
     if dialect.multiline_quote:

@@ -101,7 +101,7 @@ def read_column(
 
 
 def _readers(field: Field, column: Column, binary: str) -> Readers:
-    """Return what reads the cells of a field one by one."""
+    """Return the readers of a field's cells, one by one."""
     meaning, number, text, json = field.meaning, CellKind.NUMBER, CellKind.TEXT, CellKind.JSON
     if is_binary(column) and field.type == "string":
         return {text: read_bytes(field, binary)}
@@ -208,7 +208,7 @@ _MODES: Mapping[str, Callable[[str], bytes]] = {
 
 
 def read_bytes(field: Field, binary: str) -> Callable[[str], bytes]:
-    """Return what reads the texts of a field of bytes, which is equal where they are read equally."""
+    """Return the reader of the texts of a field of bytes; it is equal where they are read equally."""
     return _MODES[binary] if field.type == "string" else _from_base64
 
 

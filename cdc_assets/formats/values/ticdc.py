@@ -95,7 +95,7 @@ def _are_defaults(values: pa.Array, column: Column) -> Marks:
 
 
 def _numbers(read: Callable[[Decimal, Column], str]) -> Callable[[RecordColumn, Column], ColumnValues]:
-    """Return what reads numbers one by one."""
+    """Return the reader of numbers, one by one."""
 
     def read_all(cells: RecordColumn, column: Column) -> ColumnValues:
         return read_each(cells, {CellKind.NUMBER: lambda text: read(_number(text), column)})

@@ -68,7 +68,7 @@ def cells_of(cells: RecordColumn, column: Column, patches: Marks) -> Cells:
 
 
 def _each(read: ReadCell, kind: CellKind) -> _Reader:
-    """Return what reads cells of a kind one by one."""
+    """Return the reader of cells of a kind, one by one."""
     return lambda cells, column: read_each(cells, {kind: read}, pa.binary() if column.type == "String" else None)
 
 
@@ -99,7 +99,7 @@ def _integers(low: int, high: int) -> _Reader:
 
 
 def _reals(most: float) -> _Reader:
-    """Return what reads numbers up to one, and the texts that stand for what is none."""
+    """Return the reader of numbers up to one, and of the texts that stand for what is none."""
 
     def read(text: str) -> str:
         if not abs(number := float(text)) <= most or not math.isfinite(number):

@@ -51,7 +51,7 @@ def entry(catalog: Catalog, identifier: Identifier) -> str | None:
 
 
 def _table(catalog: Catalog, identifier: Identifier) -> Any:
-    """Return what Glue says of a table, None where there is none."""
+    """Return Glue's description of a table, None where there is none."""
     client: Any = catalog.glue  # type: ignore[attr-defined]
     try:
         return client.get_table(DatabaseName=identifier[0], Name=identifier[1], **_account(catalog))["Table"]

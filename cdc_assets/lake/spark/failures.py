@@ -164,7 +164,7 @@ _LACKING = (
 
 
 def _other_executor(message: str) -> SetupError | None:
-    """Return what an executor on another machine lacks that the driver has, None where it is something else."""
+    """Return the error for an executor that lacks what the driver has, None where it is something else."""
     place = _ON_EXECUTOR.search(message)
     if place is None and _IN_WORKER not in message or place is not None and place["number"] == "driver":
         return None

@@ -77,7 +77,7 @@ def spark_configuration(settings: LakeSettings, given: Mapping[str, str] | None 
 
 
 def _inside() -> dict[str, str]:
-    """Return where the driver of a local session listens, and how it writes files of its own machine."""
+    """Return the settings of a local session: where its driver listens, and how it writes local files."""
     files = {"spark.hadoop.fs.file.impl": LOCAL_FILES} if local_files_jars() else {}
     return {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", **files}
 

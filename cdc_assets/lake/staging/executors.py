@@ -71,7 +71,7 @@ _SHARED = ("polars", "pyarrow")
 
 @functools.lru_cache(maxsize=1)
 def installation() -> Mapping[str, str]:
-    """Return what this process runs, by name; of this package its very source, as a checkout's version stays."""
+    """Return the versions that this process runs, by name; of this package its source: a checkout's version stays."""
     digest = hashlib.sha256()
     package = Path(__file__).parents[2]
     for path in sorted(package.rglob("*.py")):

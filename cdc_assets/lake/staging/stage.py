@@ -436,7 +436,7 @@ def _discard_all(place: StagePlace) -> None:
 
 
 def age_of(path: str) -> float:
-    """Return how many seconds ago a stage began, by its name; 0 for what is not called like one."""
+    """Return the age of a stage in seconds, by its name; 0 for what is not called like one."""
     begun = begun_at(path)
     return time.time() - begun if begun else 0
 

@@ -139,7 +139,7 @@ def name_of(path: str) -> str:
 
 
 def begun_at(path: str) -> int:
-    """Return when a stage began, by its name, in seconds since 1970; 0 for what is not called like one."""
+    """Return the time at which a stage began, by its name, in seconds since 1970; 0 for what is not called like one."""
     begun = name_of(path).partition("-")[0]
     return int(begun) if begun.isdigit() else 0
 

@@ -141,7 +141,7 @@ class _DumpNames:
 def read_dump(
     opener: Opener, stated: Tso | None = None, timezone: str | None = None, entries: Entries | None = None
 ) -> Dump:
-    """Return what lies below a dump's URI. Costs a listing, unless `entries` are given, and a read a schema file.
+    """Return the contents of a dump's URI. Costs a listing, unless `entries` are given, and a read a schema file.
 
     `stated` is the TSO that a person states, which also says that the dump is finished. `timezone` is the zone of the
     sessions that read the dump, for the defaults of TIMESTAMP columns. Raises MalformedDump where the TSO is not known,
@@ -214,7 +214,7 @@ def _sorted_out(opener: Opener, entries: Entries) -> _DumpNames:
 
 
 def _mixed(files: Sequence[DumpFile], schemas: Sequence[_Text]) -> str:
-    """Return why files of a table cannot be of one dump, "" where they can."""
+    """Return the reason why files of a table cannot be of one dump, "" where they can."""
     if len(schemas) > 1:
         return f"it has {counted(len(schemas), 'schema file')}, {schemas[0].path} and {schemas[1].path}"
     by_number: dict[str, DumpFile] = {}
@@ -453,7 +453,7 @@ def format_data_name(name: DataName) -> str:
 
 
 def parse_name(name: str) -> Name:
-    """Return what a file's name below the dump's URI says."""
+    """Return the parts of a file's name below the dump's URI."""
     if "/" in name:
         return IgnoredName("in a directory below the dump's")
     for kind, pattern in _PATTERNS:

@@ -26,7 +26,7 @@ _INTEGERS = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT", "YEAR")
 
 
 def generators(schema: TableSchema) -> dict[str, Predicate | str]:
-    """Return how each stored generated column of a table gets its value. Imports sqlglot: for planning only."""
+    """Return the generator of each stored generated column of a table. Imports sqlglot: for planning only."""
     column_generators: dict[str, Predicate | str] = {}
     for column in schema.stored:
         if column.generated:

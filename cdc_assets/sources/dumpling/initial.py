@@ -33,7 +33,7 @@ class Directory:
         return self.reader.opener.uri
 
     def dump(self) -> Dump:
-        """Return what lies in the directory; raises MalformedDump, BucketMissing."""
+        """Return the contents of the directory; raises MalformedDump, BucketMissing."""
         entries = tuple(sorted(self.reader.opener.entries()))
         if entries not in self._known:
             parsed_dump = read_dump(self.reader.opener, self.stated, self.reader.options.timezone, entries)
@@ -49,7 +49,7 @@ class Directory:
         return splits_of(file, self.reader.options)
 
     def generators(self, table: DumpTable) -> Generators:
-        """Return how stored generated columns get their values, which Dumpling leaves out."""
+        """Return the generators of stored generated columns, which Dumpling leaves out."""
         return generators(table.schema)
 
     def is_written(self, table: DumpTable, seconds: float) -> bool:

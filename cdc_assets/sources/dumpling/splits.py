@@ -67,7 +67,7 @@ class DirectoryReader:
         return read_split(split, self.opener.read_range, table, self.options, at, generators)
 
     def lines_before(self, split: DumpSplit) -> int:
-        """Return how many records of its file stand before a split; reads all that is before it."""
+        """Return the number of records of its file before a split; reads all that is before it."""
         of_file = partial(self.opener.read_range, split.file.path)
         return dump_format(split.file.kind).lines_before(split, of_file, self.options)
 

@@ -73,7 +73,7 @@ def read_tables(session: Session, at: Tso, wanted: Callable[[TableId], bool], ra
 
 
 def _names_of_its_own(session: Session) -> Iterator[str]:
-    """Yield what a server has been called since it was made: the same address may lead to another one later.
+    """Yield the names that a server has had since it was made: the same address may lead to another one later.
 
     MySQL has `server_uuid`, MariaDB `server_uid`; the id of a cluster is in `mysql.tidb` since TiDB v9.0.
     """

@@ -99,7 +99,7 @@ _DEFAULTS = SinkOptions()
 
 
 def sink_options(sink_uri: str, changefeed_config: str | os.PathLike[str] | None, tz: str = "UTC") -> SinkOptions:
-    """Return how TiCDC writes, given its sink URI and the path of its changefeed TOML.
+    """Return the options by which TiCDC writes, given its sink URI and the path of its changefeed TOML.
 
     Parameters that TiCDC takes from the TOML alone only fill what the TOML leaves open.
     Raises BadSettings for a missing or unknown protocol and for options that TiCDC refuses.
@@ -140,7 +140,7 @@ def _given(
     wins: frozenset[str],
     fills: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
-    """Return what TOML and sink URI say of some options; of the URI's `wins` override the TOML, `fills` do not."""
+    """Return the values of some options in TOML and sink URI; of the URI's `wins` override the TOML, `fills` do not."""
     held = {name: table(config, "sink", *below) for name, below in tables.items()}
     toml_options = {name: section[name] for name, section in held.items() if name in section}
     taken = {

@@ -68,7 +68,7 @@ def format_data_path(path: DataPath, width: int = 20) -> str:
 def parse_data_path(
     path: str, options: SinkOptions = _DEFAULTS, known: Collection[tuple[str, Tso]] | None = None
 ) -> DataPath | None:
-    """Return what the path of a data file says, None for any other name.
+    """Return the parts of a data file's path, None for any other name.
 
     `known` are the (root, version) pairs that have a schema file; a reading that is not among them is no reading.
     Without `known` the reading that fits the options best is returned. Date and partition levels may differ from what
@@ -147,7 +147,7 @@ def format_schema_path(path: SchemaPath) -> str:
 
 
 def parse_schema_path(path: str) -> SchemaPath | None:
-    """Return what the path of a schema file says, None for any other name."""
+    """Return the parts of a schema file's path, None for any other name."""
     directory, _, name = path.rpartition("/")
     if not name.startswith("schema"):  # nearly all names are of data files
         return None

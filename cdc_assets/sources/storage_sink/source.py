@@ -195,7 +195,7 @@ class StorageSink:
         return tuple(lost), tuple(unwritten)
 
     def _index_contents(self, index: IndexFile) -> bytes | None:
-        """Return what an index says, None where it cannot be read; the next look tries again."""
+        """Return the contents of an index, None where it cannot be read; the next look tries again."""
         try:
             return self.opener.fetch(index.path)
         except (OSError, BucketMissing, StorageUnavailable):
@@ -216,7 +216,7 @@ class StorageSink:
         return self.opener.fetch(path, 0, size)
 
     def place(self, path: str, listing: Listing | None = None) -> Place | None:
-        """Return what the path of a schema or data file says, None for any other name.
+        """Return the place that the path of a schema or data file gives, None for any other name.
 
         With a listing, only a reading that has a schema file there counts.
         """
@@ -373,7 +373,7 @@ class _NamesByKind:
                 self.data_entries.setdefault(directory, []).append((path, size, etag, file[0], file[1], modified))
 
     def warnings(self, protocol: str, uri: str, any_data: bool) -> list[str]:
-        """Return what to say about data files of other protocols. Raises BadSettings when there are no others."""
+        """Return the warnings about data files of other protocols. Raises BadSettings when there are no others."""
         if not self.others:
             return []
         extension_counts = ", ".join(f"{count} {extension}" for extension, count in sorted(self.others.items()))

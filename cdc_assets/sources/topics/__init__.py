@@ -77,7 +77,7 @@ class LogReader(Protocol):
         """
 
     def missing_because(self, topic: str) -> str:
-        """Return why offsets inside a range of a topic may be missing: "compacted", "transactional", or "" for a loss.
+        """Return the reason for offsets missing in a topic's range: "compacted", "transactional", or "" for a loss.
 
         Asked only when some are.
         """

@@ -31,7 +31,7 @@ def format_schema(schema: TableSchema, approximate: tuple[str, ...]) -> str:
 
 
 def parse_schema(text: str) -> tuple[TableSchema, tuple[str, ...]]:
-    """Read what `format_schema` wrote."""
+    """Read the schema that `format_schema` wrote."""
     fields = json.loads(text)
     columns = tuple(
         Column(**{**column, "elems": None if column["elems"] is None else tuple(column["elems"])})

@@ -166,7 +166,7 @@ def _spoken_of(landed: Landed, topic_of: Callable[[TableId], str]) -> set[str]:
 
 
 def _ended_in(landed: Landed) -> set[tuple[Partition, Tso]]:
-    """Return where DDL was landed, by partition: the rows of its table before it are landed there too."""
+    """Return the offsets where DDL was landed, by partition: the rows of its table before it are landed there too."""
     return {(event.partition, event.position) for event in landed.events if event.kind is EventKind.DDL}
 
 
@@ -193,7 +193,7 @@ def _least_mark(
 
 
 def _unfinished(landed: Landed) -> str:
-    """Say where a transaction keeps the newest mark from being proven, "" where none does."""
+    """Return the sentence on a transaction that keeps the newest mark from being proven, "" where none does."""
     return "; ".join(
         f"{partition}: a transaction wrote to it, up to offset {end - 1}, and is not at its end, so that a broker "
         "shows nothing of it yet; look at its producer if it stays open"

@@ -1,4 +1,4 @@
-"""Find how tables that are older than their topics get their earlier rows: by a connector's snapshot, or a scan of YDB.
+"""Find fillings of tables that are older than their topics: a connector's snapshot, or a scan of YDB.
 
     Fillings(landed, …).of(file, event)   a schema file, the DDL behind it -> its Filling
     without_rows(landed)                  warnings of tables of which a connector's newest snapshot has no row
@@ -88,7 +88,7 @@ class Fillings:
                 self._streamed.add(stream.source)
 
     def of(self, file: SchemaFile, event: LandedEvent | None) -> Filling:
-        """Return how the table of a file is filled from there on; `event` is the DDL behind it, None for none."""
+        """Return the filling of the table of a file from there on; `event` is the DDL behind it, None for none."""
         if self._scans:
             table = file.table.folded
             scanned = bool(self._options.takes_rows) or table in self._scanned or table in self._by_table
@@ -113,12 +113,12 @@ class Fillings:
         return self._snapshot_of(file) if event is None else Filling(Lack.SNAPSHOT)
 
     def sent(self, table: TableId) -> SentRows:
-        """Return which rows of a table the connector sends, and has sent under that name."""
+        """Return the rows of a table that the connector sends, and has sent under that name."""
         captured = self._options.changes.captures(table) if self._options.is_listed else None
         return SentRows(captured, self._began.get(table.folded))
 
     def _snapshot_of(self, file: SchemaFile, created_by: str | None = None) -> Filling:
-        """Return how the next snapshot of a table fills it; `created_by` is the source that sent its CREATE in one."""
+        """Return the filling of a table by its next snapshot; `created_by` is the source of its CREATE in one."""
         if self._options.takes_rows is False or _is_listed(file.table, self._options.selected):
             return Filling(Lack.SETTINGS, Whole.SNAPSHOT)
         snapshots = list(self._next(file))

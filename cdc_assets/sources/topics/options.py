@@ -56,7 +56,7 @@ _FLAGS = (
 
 
 def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given: FeedInputs) -> TopicOptions:
-    """Return how TiCDC writes its topics; raises BadSettings for what it refuses and for what is not known."""
+    """Return the options by which TiCDC writes its topics; raises BadSettings for refused and unknown ones."""
     config = ticdc_document(sink_uri, changefeed_config)
     options: dict[str, Any] = {}
     for option, paths in _TOML.items():
@@ -287,7 +287,7 @@ class ConnectorConfiguration:
 
 
 def connector_configuration(sink_uri: str, file: Path | None) -> ConnectorConfiguration:
-    """Return how a connector writes; raises BadSettings for what no connector has and for what cannot be read."""
+    """Return the options by which a connector writes; raises BadSettings for unknown and unreadable ones."""
     given = {name: value for name, value in (_read(file) | parameters(sink_uri)).items() if value}
     given = {now: given[former] for former, now in _FORMER.items() if former in given} | given
     members = {

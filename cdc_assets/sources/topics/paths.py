@@ -43,7 +43,7 @@ class LandedPath(NamedTuple):
 
 
 def parse_path(path: str) -> LandedPath | None:
-    """Return what a name says, None for any other; the inverse of `str`."""
+    """Return the parts of a name, None for any other; the inverse of `str`."""
     match = _PATH.fullmatch(path)
     if match is None:
         return None
@@ -55,6 +55,6 @@ def parse_path(path: str) -> LandedPath | None:
 
 
 def format_root(table: TableId) -> str:
-    """Return how a table, or a database, is written at the beginning of a name."""
+    """Return the beginning of a name for a table, or a database."""
     parts = (table.schema, table.table) if table.table else (table.schema,)
     return "/".join(part.replace("%", "%25").replace("/", "%2F") for part in parts)

@@ -68,7 +68,7 @@ class Routing:
                 yield rule
 
     def partition_of(self, table: TableId, count: int) -> int | None:
-        """Return which of `count` partitions of its topic a table's rows are in, None where a rule may spread them.
+        """Return the one of `count` partitions of its topic with a table's rows, None where a rule may spread them.
 
         TiCDC takes CRC-32 of schema and table modulo the count (`mq/dispatcher/partition/table.go`).
         """

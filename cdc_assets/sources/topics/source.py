@@ -64,7 +64,7 @@ class TopicsSource:
         return self._log
 
     def read_from(self, landed: Callable[[], Landed], fetch: Fetch) -> None:
-        """Read what is landed from this landing from now on."""
+        """Read from this landing from now on."""
         self._landed, self._fetch = landed, fetch
 
     @property
@@ -134,12 +134,12 @@ class TopicsSource:
         )
 
     def _alike(self, landed: Landed) -> dict[str, str]:
-        """Return what holds tables that share a name but for the case of letters; TiDB has none."""
+        """Return the holds of tables that share a name but for the case of letters; TiDB has none."""
         messages = self.options.messages
         return dict(alike(landed)) if messages.in_source_order or not messages.sends_again else {}
 
     def _of_changefeeds(self, landed: Landed, files: list[SchemaFile]) -> dict[str, str]:
-        """Return what holds tables whose changefeeds do not say enough, or too much."""
+        """Return the holds of tables whose changefeeds do not say enough, or too much."""
         rule = codec_of(self.options.messages).keys_alone
         return {} if rule is None else {**dict(keys_alone(landed, files, self.older, rule)), **dict(rivals(landed))}
 
@@ -148,7 +148,7 @@ class TopicsSource:
         return self.reader.read(path)
 
     def place(self, path: str, listing: Listing | None = None) -> Place | None:
-        """Return what the name of a split or event says, None for any other."""
+        """Return the place that the name of a split or event gives, None for any other."""
         landed_path = parse_path(path)
         if landed_path is None:
             return None
@@ -186,11 +186,11 @@ class TopicsSource:
         return self._names(self._known()).behind
 
     def named(self, landed: Landed) -> Landed:
-        """Return what was landed under the tables' own names."""
+        """Return the landing under the tables' own names."""
         return self._of_topics(self._names(landed).named(landed))
 
     def _of_topics(self, landed: Landed) -> Landed:
-        """Return what was landed, with rows that cannot be read and name no table as those of their topic's table."""
+        """Return the landing, with rows that cannot be read and name no table as those of their topic's table."""
         unnamed = {id(bad): rule for bad in landed.open_bad if bad.table is None and (rule := self._rule(bad, landed))}
         if not unnamed:
             return landed
@@ -284,7 +284,7 @@ class TopicsSource:
         )
 
     def _nothing_landed(self, archive: str) -> str:
-        """Say why nothing is landed of an archive: it has no topic of the feed, or nobody has landed it yet."""
+        """Return the reason why nothing is landed of an archive: it has no topic of the feed, or is not landed yet."""
         log = connect_log(self.options, self._access)  # the other one only knows the feed's topics
         topics = {partition.topic for partition in log.ends(lambda _: True)}
         feed_topics = sorted(filter(self.routing.concerns, topics))
@@ -364,7 +364,7 @@ def _renaming_at(files: Iterable[SchemaFile], fence: Tso) -> Iterator[SchemaFile
 
 
 def _waiting(renames: Sequence[SchemaFile]) -> Iterator[str]:
-    """Say which tables get their names later."""
+    """Return the sentence on tables that get their names later."""
     if renames:
         names = ", ".join(sorted(str(file.table) for file in renames)[:10])
         yield (
@@ -436,7 +436,7 @@ def broker_options(sink_uri: str, changefeed_config: Path | None) -> dict[str, A
 
 
 def registry_options(sink_uri: str, changefeed_config: Path | None) -> dict[str, Any]:
-    """Return how TiCDC reaches its schema registry, {} where the TOML names none: `schema-registry`, or Glue's."""
+    """Return TiCDC's options of its schema registry, {} where the TOML names none: `schema-registry`, or Glue's."""
     config = ticdc_document(sink_uri, changefeed_config)
     sink, glue = (
         changefeed_toml.table(config, "sink"),

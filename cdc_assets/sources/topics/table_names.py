@@ -81,18 +81,18 @@ class OwnNames:
     topic_of: Callable[[TableId], str] = field(default=lambda _: "", repr=False)
 
     def candidates(self, written: TableId, topic: str) -> Collection[TableId]:
-        """Return which tables a written name may mean in a topic; itself where nothing is known of it."""
+        """Return the tables that a written name may mean in a topic; itself where nothing is known of it."""
         known = self.of.get(written.folded, ())
         if len(known) < 2:
             return known or (written,)
         return [name for name in known if self.topic_of(name) == topic] or known
 
     def behind(self, written: TableId) -> Collection[TableId]:
-        """Return which tables a written name may mean in any topic."""
+        """Return the tables that a written name may mean in any topic."""
         return self.of.get(written.folded, ()) or (written,)
 
     def named(self, landed: Landed) -> Landed:
-        """Return what was landed under the tables' own names, without what could be of several tables."""
+        """Return the landing under the tables' own names, without rows that could be of several tables."""
         if not self.of:
             return landed
         splits = [replace(split, table=name) for split in landed.splits if (name := self._clear(split)) is not None]
@@ -139,7 +139,7 @@ class OwnNames:
 
 
 def own_names(tables: Iterable[TableId], written: Written, topic_of: Callable[[TableId], str]) -> OwnNames:
-    """Return what written names may mean, of the tables that are known."""
+    """Return the meanings that written names may have, of the tables that are known."""
     tables_by_name: dict[TableId, dict[TableId, TableId]] = {}
     for table in tables:
         name = TableId(written(table.schema), written(table.table)).folded

@@ -78,7 +78,7 @@ def _date_text(days: int) -> str:
 
 
 def moment_of(value: int, change: Change) -> Moment:
-    """Return what a DATE (days), DATETIME or TIMESTAMP (microseconds) is to the session that ran the DDL."""
+    """Return the moment of a DATE (days), DATETIME or TIMESTAMP (microseconds) in the session that ran the DDL."""
     if change.old.type == "DATE":
         return Moment(value * DAY_MICROS)
     if change.old.type == "DATETIME":

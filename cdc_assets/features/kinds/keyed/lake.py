@@ -185,7 +185,7 @@ def _merge(target: CommitTarget, changes: DataFrame, schema: TableSchema, batch:
 
 
 def _living(target: CommitTarget) -> str:
-    """Return what a query reads the source's rows of a mirror from."""
+    """Return the relation from which a query reads the source's rows of a mirror."""
     if not marks_deletes(target.table):
         return target.name
     return f"(SELECT * FROM {target.name} WHERE {LIVING})"
@@ -198,6 +198,6 @@ def _marking(own: Sequence[str], condition: str) -> str:
 
 
 def _marks(own: Sequence[str]) -> dict[str, str]:
-    """Return what a change marks a row with: the values of the lake's own columns."""
+    """Return the marks that a change gives a row: the values of the lake's own columns."""
     moment = f"timestamp_millis(shiftright(_cdc_s.{COMMIT_TS}, 18)), current_timestamp()"
     return {name: f"_cdc_s.{name}" for name in own} | {DELETED_AT: f"coalesce(_cdc_s.{DELETED_AT}, {moment})"}

@@ -127,7 +127,7 @@ class LogKind(TableKind):
         return changes, changes.slice(0, 0)
 
     def count_directions(self, changes: pa.Table) -> tuple[int, int]:
-        """Return how many rows the log gets: all of the changes."""
+        """Return the numbers of rows that the log gets: all of the changes."""
         return changes.num_rows, 0
 
     def replayed(self, net: pa.Table, others: Callable[[], pa.Table], schema: TableSchema) -> pa.Table:

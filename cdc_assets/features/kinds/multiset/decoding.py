@@ -33,13 +33,13 @@ class MultisetKind(TableKind):
     STAGED: ClassVar[Mapping[str, str]] = {COUNT: "bigint"}
 
     def count_directions(self, changes: pa.Table) -> tuple[int, int]:
-        """Return how many rows enter and how many leave, equal ones counted."""
+        """Return the numbers of rows that enter and that leave, equal ones counted."""
         counts = changes.column(COUNT)
         entering = pc.sum(pc.if_else(pc.greater(counts, 0), counts, 0)).as_py() or 0
         return entering, entering - (pc.sum(counts).as_py() or 0)
 
     def replayed(self, net: pa.Table, others: Callable[[], pa.Table], schema: TableSchema) -> pa.Table:
-        """Return what the records add to the net of all others: rows are counted, not identified."""
+        """Return the rows that the records add to the net of all others: rows are counted, not identified."""
         without = others()
         if not without.num_rows:
             return net
@@ -117,7 +117,7 @@ _TRIED = 1000
 def count_run_again(
     changes: pl.DataFrame, several: pl.DataFrame, position: str, row: Sequence[pl.Expr], files: Sequence[DataFile]
 ) -> int:
-    """Return how many rows are the first run of a transaction that comes once more behind it.
+    """Return the number of rows in the first run of a transaction that comes once more behind it.
 
     `several` are the rows that a delivery has more than once, with DELIVERY, the column `position` and FILE, which
     numbers `files`. `row` are the values that make a row.

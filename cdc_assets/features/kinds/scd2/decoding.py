@@ -46,7 +46,7 @@ class StatesKind(TableKind):
     }
 
     def refuses(self, schema: TableSchema) -> str:
-        """Return why a table of that schema cannot have its states kept, "" if it can."""
+        """Return the reason why a table of that schema cannot have its states kept, "" if it can."""
         if schema.key:
             return ""
         return (

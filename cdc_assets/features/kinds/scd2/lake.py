@@ -274,7 +274,7 @@ def _change(target: CommitTarget, step: DdlStep, rows: MovedRows) -> StateChange
 
 
 def _altered(target: CommitTarget, step: ChangeTable) -> StateChange | None:
-    """Return what an ALTER does to states; a column that comes back has its default in all rows from here on."""
+    """Return the states after an ALTER; a column that comes back has its default in all rows from here on."""
     deletes = [ddl_change.predicate for ddl_change in step.changes if isinstance(ddl_change, DeleteRows)]
     gone = (
         " OR ".join("true" if delete is None else f"({sql_condition(target, delete)})" for delete in deletes) or "false"

@@ -66,7 +66,7 @@ class Aiven:
         return Aiven(options, fields)
 
     def spans(self, entries: Sequence[Entry], read: Read, concerns: Callable[[str], bool]) -> list[Span]:
-        """Return which offsets lie in which file."""
+        """Return the ranges of offsets of each file."""
         files, matched = [], 0
         for entry in entries:
             name = _NAME.fullmatch(entry.path)

@@ -55,7 +55,7 @@ class Confluent:
         return Confluent(options)
 
     def spans(self, entries: Sequence[Entry], read: Read, concerns: Callable[[str], bool]) -> list[Span]:
-        """Return which offsets lie in which file. Raises BadSettings for what loses bytes, keys or deletes."""
+        """Return the ranges of offsets of each file. Raises BadSettings for what loses bytes, keys or deletes."""
         files, self._keys = [], {}
         matched = 0
         for entry in entries:
@@ -186,7 +186,7 @@ class _AvroFile:
         return data
 
     def text(self) -> bytes:
-        """Return what bytes and strings are: their length, and as many bytes."""
+        """Return the value of bytes or a string: its length, and as many bytes."""
         return self.take(self.long())
 
     def long(self) -> int:

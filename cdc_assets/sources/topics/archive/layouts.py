@@ -48,7 +48,7 @@ class Layout(Protocol):
         """Return the layout for a feed; raises BadSettings for options that it does not know."""
 
     def spans(self, entries: Sequence[Entry], read: Read, concerns: Callable[[str], bool]) -> list[Span]:
-        """Return which offsets of the topics that `concerns` accepts lie in which file.
+        """Return the ranges of offsets of each file, of the topics that `concerns` accepts.
 
         Raises InputError where files contradict each other, BadSettings where they lose what the protocol needs.
         """

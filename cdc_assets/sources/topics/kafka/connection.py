@@ -47,7 +47,7 @@ _FILES = {"ca": "ssl.ca.location", "cert": "ssl.certificate.location", "key": "s
 
 
 def from_ticdc(parameters: Mapping[str, str], kafka_config: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return what a sink URI's parameters and `[sink.kafka-config]` say of reaching the broker, in clear text.
+    """Return the broker's options in a sink URI's parameters and `[sink.kafka-config]`, in clear text.
 
     Raises BadSettings for what TiCDC refuses.
     """

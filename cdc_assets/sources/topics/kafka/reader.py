@@ -76,7 +76,7 @@ _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, 
 
 
 def connect(options: TopicOptions, access: Mapping[str, Any]) -> KafkaLog:
-    """Return what reads a feed's broker; nothing is asked of it yet. Raises BadSettings."""
+    """Return the reader of a feed's broker; nothing is asked of it yet. Raises BadSettings."""
     return KafkaLog(options.uri, options.topic, tuple(with_ours(options.brokers, access).items()))
 
 
@@ -100,7 +100,7 @@ class KafkaLog:
         return dict(self.given)
 
     def ends(self, concerns: Callable[[str], bool]) -> Ends:
-        """Return where every partition begins and ends: metadata, then one request a leader and kind of offset.
+        """Return the ends of every partition: metadata, then one request a leader and kind of offset.
 
         A partition that is listed and that its leader does not know is new, or of a topic that is being deleted: it is
         asked again. Raises StorageUnavailable, BucketMissing where no topic is the feed's, BadSettings.
@@ -164,7 +164,7 @@ class KafkaLog:
         return self._ask(ask)
 
     def missing_because(self, topic: str) -> str:
-        """Return why offsets may be missing: a broker takes them away by compaction, and hides them by transactions.
+        """Return the reason for missing offsets: a broker removes them by compaction, and hides them by transactions.
 
         Where nobody on the broker has ever used a transaction, there is no topic that keeps them.
         """
@@ -415,7 +415,7 @@ class _MessageBuffer:
         self.size += sum(len(value) for value in chain(keys, values) if value)
 
     def batch(self) -> pa.RecordBatch:
-        """Return what is held, and hold nothing more."""
+        """Return the held messages, and hold none any more."""
         stamps, count = np.concatenate(self._stamps), self.count
         kinds, times = stamps[:, 0], stamps[:, 1]
         names = pa.array([_TIMES.get(kind) for kind in range(max(_TIMES) + 1)], pa.string())
