@@ -59,87 +59,140 @@ def with_kinds(
     Tables begin as `beginnings` have it. `positions` says whether windows can be cut by positions: without them no
     change has a place in time. Raises BadSettings where two patterns are equally exact.
     """
-    begins = dict(beginnings.states)
-    lives, holds = dict[Life, TableHistory](), list[HoldTable]()
-    late = {life: state.since for life, state in applied.items() if state.since is not None}
-    late |= {life: state.progress.tso for life, state in begins.items()}
-    newest = max((state.ddl for state in applied.values()), default=-1)
-    stands = dict[Life, Tso]()
-    for life, standing in applied.items():
-        stands[life.source] = max(standing.ddl, stands.get(life.source, -1))
-    of, renames, ends = dict[Life, HistoryRule](), dict[Life, tuple[Tso, TableId]](), dict[Life, Tso]()
-    by_life = {life: rule_of(rules, table.last_name or life.born_as) for life, table in history.lives.items()}
-    mirrors = [table for life, table in history.lives.items() if _asks(by_life[life], "")]
-    for life, table in history.lives.items():
-        state = applied.get(life)
-        gone = state is not None and state.name is None and table.name is None
+    tables = _TablesOfKinds(history, rules, applied, beginnings, positions)
+    for table in history.lives.values():
         for kind in ("", *HISTORY_KINDS):
-            own_life, stood = replace(life, kind=kind), stands.get(life, -1)
-            lake_state, rule, end = applied.get(own_life), by_life[life], FOREVER
-            if not _asks(rule, kind):
-                left = (
-                    None
-                    if lake_state is None and beginnings.left is not None and own_life not in beginnings.left
-                    else _left(table, rules, kind, lake_state, stood)
-                )
-                if left is None:
-                    continue
-                rule, end = left
-            if kind and gone and lake_state is None:
-                continue
-            goes_on = end == FOREVER
-            ends |= {} if goes_on else {own_life: end}
-            if not kind:
-                mirror = _named_late(table, lake_state, stood, newest) if goes_on or lake_state is None else table
-                if life in late and goes_on:
-                    mirror = begun_late(mirror, late[life], history.offered.get(life))
-                lives[life] = _ended(mirror, end)
-                continue
-            assert rule is not None
-            of[own_life] = rule
-            if not goes_on and lake_state is not None:
-                twin = beside(table, kind, rule.suffix(kind))
-                twin = twin if lake_state.begins is None else _begun_by_rename(twin, lake_state.begins)
-                lives[own_life] = _ended(twin, end)
-                continue
-            own = _on_own_base(table, lake_state)
-            twin = _called_now(beside(own, kind, rule.suffix(kind)), stood)
-            twin = twin if lake_state is not None else _without_former_names(twin, newest)
-            joined = _joined(table, rules, twin.life, lake_state, beginnings.renames)
-            if joined is not None and (lake_state is not None or late.get(twin.life, -1) < joined):
-                twin = _begun_by_rename(twin, joined)
-                is_cut = twin.life in begins or (state is not None and not state.is_whole)
-                if lake_state is None and (begun := _begun_state(twin, is_cut=is_cut)) is not None:
-                    begins[twin.life], late[twin.life] = begun, begun.progress.tso
-            twin = _ended(twin, end)
-            if _is_based_otherwise(own, lake_state):
-                holds.append(_without_history(twin))
-            lives[twin.life] = twin
-            holds += _refusals(twin, rule, positions=positions, is_late=twin.life in late)
-            if (
-                state is not None
-                and lake_state is not None
-                and state.repaired > max(lake_state.repaired, lake_state.since or -1)
-            ):
-                holds.append(_without_repair(twin, lake_state, state))
-            taken = _taken(mirrors, twin, rule.suffix(kind))
-            if taken is not None:
-                at, name = taken
-                renames[twin.life] = at, _aside(name, life)
-                holds.append(_without_name(twin, at, name, renames[twin.life][1]))
-    lives = {life: _exchanging(table, lives, late) for life, table in lives.items()}
-    present = {**begins, **applied}
-    holds += [hold for table in lives.values() for hold in _without_rows(table, lives, late, present.get(table.life))]
-    idle = tuple(life for life in applied if life not in lives and life.source in history.lives)
-    asides = tuple(_asides(lives, applied, idle, ends))
-    for step in asides:
-        if step.life not in lives:
-            lives[step.life] = _standing_still(history, step.life, applied[step.life])
-            ends[step.life] = applied[step.life].progress.tso + 1
-            of |= {step.life: HistoryRule("", (step.life.kind,))} if step.life.kind else {}
-    idle = tuple(life for life in idle if life not in lives)
-    history = replace(history, lives=lives)
-    return KindsOfTables(history, of, tuple(holds), renames, late, idle, ends, asides, begins)
+            tables.add(table, kind)
+    return tables.result()
+
+
+class _TablesOfKinds:
+    """The tables of a lake, while they are derived from those of the source."""
+
+    def __init__(
+        self,
+        history: History,
+        rules: Sequence[HistoryRule],
+        applied: Mapping[Life, AppliedState],
+        beginnings: Beginnings,
+        positions: bool,
+    ) -> None:
+        self._history, self._settings, self._applied = history, rules, applied
+        self._beginnings, self._positions = beginnings, positions
+        self._begun = dict(beginnings.states)
+        self._late = {life: state.since for life, state in applied.items() if state.since is not None}
+        self._late |= {life: state.progress.tso for life, state in self._begun.items()}
+        self._newest = max((state.ddl for state in applied.values()), default=-1)
+        self._stands = dict[Life, Tso]()
+        for life, state in applied.items():
+            self._stands[life.source] = max(state.ddl, self._stands.get(life.source, -1))
+        self._rule_by_source = {
+            life: rule_of(rules, table.last_name or life.born_as) for life, table in history.lives.items()
+        }
+        self._mirrors = [table for life, table in history.lives.items() if _asks(self._rule_by_source[life], "")]
+        self._lives, self._holds = dict[Life, TableHistory](), list[HoldTable]()
+        self._rules, self._ends = dict[Life, HistoryRule](), dict[Life, Tso]()
+        self._renames = dict[Life, tuple[Tso, TableId]]()
+
+    def add(self, table: TableHistory, kind: str) -> None:
+        """Add a kind of a source table, "" for its mirror, if a rule asks for it or did so before a RENAME."""
+        life = replace(table.life, kind=kind)
+        state, source_state = self._applied.get(life), self._applied.get(table.life)
+        rule, end = self._rule_by_source[table.life], FOREVER
+        if not _asks(rule, kind):
+            stood = self._stands.get(table.life, -1)
+            frozen = self._beginnings.left
+            is_unasked = state is None and frozen is not None and life not in frozen
+            left = None if is_unasked else _left(table, self._settings, kind, state, stood)
+            if left is None:
+                return
+            rule, end = left
+        is_gone = source_state is not None and source_state.name is None and table.name is None
+        if kind and is_gone and state is None:
+            return
+        if end != FOREVER:
+            self._ends[life] = end
+        if not kind:
+            self._lives[life] = self._mirror(table, state, end)
+            return
+        assert rule is not None
+        self._rules[life] = rule
+        if end == FOREVER or state is None:
+            self._add_history_table(table, kind, rule, state, end)
+        else:
+            twin = beside(table, kind, rule.suffix(kind))
+            self._lives[life] = _ended(twin if state.begins is None else _begun_by_rename(twin, state.begins), end)
+
+    def _mirror(self, table: TableHistory, state: AppliedState | None, end: Tso) -> TableHistory:
+        """Return the history of a mirror through `end`, FOREVER where its rule still asks for it."""
+        life, goes_on = table.life, end == FOREVER
+        if goes_on or state is None:
+            table = _named_late(table, state, self._stands.get(life, -1), self._newest)
+        if goes_on and life in self._late:
+            table = begun_late(table, self._late[life], self._history.offered.get(life))
+        return _ended(table, end)
+
+    def _add_history_table(
+        self, table: TableHistory, kind: str, rule: HistoryRule, state: AppliedState | None, end: Tso
+    ) -> None:
+        """Add a history table of a source table, with what holds it."""
+        own, source_state = _on_own_base(table, state), self._applied.get(table.life)
+        twin = _called_now(beside(own, kind, rule.suffix(kind)), self._stands.get(table.life, -1))
+        twin = twin if state is not None else _without_former_names(twin, self._newest)
+        twin = _ended(self._joining(twin, table, state), end)
+        self._lives[twin.life] = twin
+        if _is_based_otherwise(own, state):
+            self._holds.append(_without_history(twin))
+        self._holds += _refusals(twin, rule, positions=self._positions, is_late=twin.life in self._late)
+        repaired = -1 if source_state is None else source_state.repaired
+        if source_state is not None and state is not None and repaired > max(state.repaired, state.since or -1):
+            self._holds.append(_without_repair(twin, state, source_state))
+        taken = _taken(self._mirrors, twin, rule.suffix(kind))
+        if taken is not None:
+            at, name = taken
+            self._renames[twin.life] = at, _aside(name, table.life)
+            self._holds.append(_without_name(twin, at, name, self._renames[twin.life][1]))
+
+    def _joining(self, twin: TableHistory, table: TableHistory, state: AppliedState | None) -> TableHistory:
+        """Return a history table that begins at the RENAME which brought its source table under its rule, if one did.
+
+        One that the lake lacks may begin in a state right below that RENAME, which is kept.
+        """
+        joined = _joined(table, self._settings, twin.life, state, self._beginnings.renames)
+        if joined is None or (state is None and self._late.get(twin.life, -1) >= joined):
+            return twin
+        twin = _begun_by_rename(twin, joined)
+        source_state = self._applied.get(table.life)
+        is_cut = twin.life in self._begun or (source_state is not None and not source_state.is_whole)
+        begun = _begun_state(twin, is_cut=is_cut) if state is None else None
+        if begun is not None:
+            self._begun[twin.life], self._late[twin.life] = begun, begun.progress.tso
+        return twin
+
+    def result(self) -> KindsOfTables:
+        """Return the tables that were added, with those of the lake whose names others are to have."""
+        applied, history, late, ends = self._applied, self._history, self._late, self._ends
+        lives = {life: _exchanging(table, self._lives, late) for life, table in self._lives.items()}
+        states = {**self._begun, **applied}
+        holds = [hold for table in lives.values() for hold in _without_rows(table, lives, late, states.get(table.life))]
+        idle = tuple(life for life in applied if life not in lives and life.source in history.lives)
+        asides = tuple(_asides(lives, applied, idle, ends))
+        for step in asides:
+            if step.life not in lives:
+                lives[step.life] = _standing_still(history, step.life, applied[step.life])
+                ends[step.life] = applied[step.life].progress.tso + 1
+                self._rules |= {step.life: HistoryRule("", (step.life.kind,))} if step.life.kind else {}
+        return KindsOfTables(
+            replace(history, lives=lives),
+            self._rules,
+            (*self._holds, *holds),
+            self._renames,
+            late,
+            tuple(life for life in idle if life not in lives),
+            ends,
+            asides,
+            self._begun,
+        )
 
 
 def _asks(rule: HistoryRule | None, kind: str) -> bool:
