@@ -230,8 +230,29 @@ class OffsetBatch:
         With `until` also before the first that was sent after that time. What is landed is seen, but while some of it
         is beyond the `barrier`.
         """
-        reader, pieces, lines = self.batch.reader, list[Piece](), list[Line]()
         self._order.look_ahead()
+        pieces, lines = self._taken(through, until, barrier)
+        self._order.finish()
+        self.backlog.clear()
+        lines = self._in_source_order(pieces, lines)
+        placements = self._placed(pieces, lines)
+        for piece_number, number, reason in (*self._order.without_rows(), *self._order.of_others()):
+            placements[piece_number].late[number] = reason
+        self.batch.events.extend(self._with_rows())
+        self._note_shapes(pieces, lines, placements)
+        for piece, of_piece in zip(pieces, placements, strict=True):
+            self._land_others(piece, of_piece)
+            self._land_rows(piece, of_piece)
+        held_topics = barrier.topics if barrier is not None else ()
+        waiting = (line.at for line in lines if pieces[line.piece].partition.topic in held_topics)
+        self.batch.ahead = max(self.batch.ahead, self._order.ahead, max(waiting, default=""))
+        self._close(barrier)
+
+    def _taken(
+        self, through: str | None, until: int | None, barrier: CommonBarrier | None
+    ) -> tuple[list[Piece], list[Line]]:
+        """Return the pieces of the backlog that `settle` lands, and their lines, and move the reader on behind them."""
+        reader, pieces, lines = self.batch.reader, list[Piece](), list[Line]()
         bare = self._order.bare = self.without_places(barrier)
         for partition, reached in sorted(self.backlog.reached.items()):
             landed, beyond = self._part(partition, through, until, barrier, bare)
@@ -244,15 +265,13 @@ class OffsetBatch:
                     reader.newest[partition] = as_landed(piece.batch, count - 1)
                 lines += self._order.lines(piece, len(pieces), self._was_landed)
                 pieces.append(piece)
-        self._order.finish()
-        self.backlog.clear()
-        if self._order.copies:
-            lines = [
-                landed_line._replace(
-                    repeated=(landed_line.piece, landed_line.line) in self._order.copies or landed_line.repeated
-                )
-                for landed_line in lines
-            ]
+        return pieces, lines
+
+    def _in_source_order(self, pieces: Sequence[Piece], lines: list[Line]) -> list[Line]:
+        """Return lines in the order in which the source made them, with those marked that came before."""
+        reader, copies = self.batch.reader, self._order.copies
+        if copies:
+            lines = [line._replace(repeated=line.repeated or (line.piece, line.line) in copies) for line in lines]
         reader.ignored.update(self._order.doubtful)
         if self.options.in_source_order:
             verdicts = self._keyless.decide(pieces, lines, self._order.streams)
@@ -260,9 +279,13 @@ class OffsetBatch:
             reader.ignored.update(verdicts.doubts)
         for name in ("rank", "at"):  # stable: offsets stay in order
             lines.sort(key=attrgetter(name))
+        return lines
+
+    def _placed(self, pieces: Sequence[Piece], lines: Sequence[Line]) -> list[Placements]:
+        """Return the positions of lines by piece, above all positions that were given before."""
         first = max(self.clock_ms << 18, self.batch.last + _STEP)
         first += first % _STEP
-        given = [Placements(piece.spoken.num_rows) for piece in pieces]
+        placements = [Placements(piece.spoken.num_rows) for piece in pieces]
         position, before = first - _STEP, None
         snapshots = Snapshots(self.before)
         for line in lines:
@@ -271,29 +294,19 @@ class OffsetBatch:
                 if line.scan.is_ordered and snapshots.begins(line.scan):
                     line, position = self._at_snapshot(line.scan, line, pieces[line.piece], position)
                 self._note_scan(snapshots, line, pieces[line.piece], position)
-            given[line.piece].put(line, position)
+            placements[line.piece].put(line, position)
             before = line
-        for piece_number, number, reason in (*self._order.without_rows(), *self._order.of_others()):
-            given[piece_number].late[number] = reason
-        self.batch.events.extend(self._with_rows())
-        self._note_shapes(pieces, lines, given)
-        for piece, placements in zip(pieces, given, strict=True):
-            self._land_others(piece, placements)
-            self._land_rows(piece, placements)
         if lines:
             self.batch.last = position
-        waiting = (
-            landed_line.at
-            for landed_line in lines
-            if barrier and pieces[landed_line.piece].partition.topic in barrier.topics
-        )
-        self.batch.ahead = max(self.batch.ahead, self._order.ahead, max(waiting, default=""))
-        for waiting_partition in (
-            self._ends if barrier and not barrier.place else ()
-        ):  # it is to be said what the topic waits for
-            if barrier and waiting_partition.topic in barrier.topics and not self._is_silent(waiting_partition):
-                self.batch.barriers.setdefault(waiting_partition, "")
+        return placements
+
+    def _close(self, barrier: CommonBarrier | None) -> None:
+        """Let what is landed be seen, but while some of it is beyond a barrier or a partition has none yet."""
         barriers = self.batch.barriers
+        if barrier is not None and not barrier.place:
+            for partition in self._ends:
+                if partition.topic in barrier.topics and not self._is_silent(partition):
+                    barriers.setdefault(partition, "")  # the topic is shown to wait for it
         is_open = any(not barriers.get(end, "-") and not self._is_silent(end) for end in self._ends)
         if barrier is None or (self.batch.ahead <= barrier.place and not is_open):
             self.proven, self.batch.ahead = self.batch.last, ""
