@@ -595,6 +595,8 @@ def retyped(old: Column, new: Column, timezone: str, server: str = "") -> Retype
     `timezone` stands for the zone of the session that ran the DDL, `server` is the kind of server: "" for TiDB, whose
     rules are carried out. Raises ValueError where characters may be lost, or another server converts otherwise.
     """
+    if not server and (old.type == new.type or not (new.type == "TIMESTAMP" or loses_dates(old, new))):
+        old = replace(old, nullable=old.nullable and new.nullable)  # TiDB refuses NOT NULL where there is a NULL
     are_texts = old.type in _TEXTS and new.type in _TEXTS
     stay_texts = are_texts and (old.type == new.type or {old.type, new.type}.isdisjoint(_MEMBERS))
     if stay_texts and old.collation is not None and new.collation is not None:

@@ -88,35 +88,22 @@ class LaterSigns:
         self._events: ByName[list[tuple[Tso, bool]]] = ByName()
         self._rows = ByName[Tso](newest_rows)
         for file in files:
-            statement = ddl.statement(file)
-            is_own, other = _is_of_a_table(statement, file), _other_table(statement, file)
+            statement, other = ddl.statement(file), None
+            match statement:
+                case ddl.DropTableStatement(if_there=if_there):  # the servers log it without a table, TiDB does not
+                    is_own = not (file.by_server and if_there)
+                case _:
+                    is_own = isinstance(statement, ddl.Alter | ddl.Truncate | ddl.Exchange)
             self._events.setdefault(file.table, []).append((file.version, is_own))
-            if other is not None:
+            match statement:
+                case ddl.Rename(old, from_session=False):
+                    other = TableId(old.schema or file.table.schema, old.table)
+                case ddl.Exchange(other=partner) | ddl.CreateTableStatement(like=TableId() as partner):
+                    other = partner
+            if other is not None and other.schema and other.table:
                 self._events.setdefault(other, []).append((file.version, True))
 
     def keeps(self, name: TableId, version: Tso) -> bool:
         """Return whether a table has its name after a version, so that no DDL of that version took it away."""
         after = [(at, is_own) for at, is_own in self._events.get(name, ()) if at > version]
         return min(after)[1] if after else self._rows.get(name, 0) > version
-
-
-def _is_of_a_table(statement: ddl.Statement, file: SchemaFile) -> bool:
-    """Return whether a table had the name of a DDL's file before it.
-
-    MySQL and MariaDB log a DROP TABLE IF EXISTS though there is none; TiDB has no job then.
-    """
-    if isinstance(statement, ddl.DropTableStatement):
-        return not (file.by_server and statement.if_there)
-    return isinstance(statement, ddl.Alter | ddl.Truncate | ddl.Exchange)
-
-
-def _other_table(statement: ddl.Statement, file: SchemaFile) -> TableId | None:
-    """Return the other name that a table had before a DDL, None where there is none or its database is not known."""
-    match statement:
-        case ddl.Rename(old, from_session=False):
-            other = TableId(old.schema or file.table.schema, old.table)
-        case ddl.Exchange(other=other) | ddl.CreateTableStatement(like=TableId() as other):
-            pass
-        case _:
-            return None
-    return other if other.schema and other.table else None

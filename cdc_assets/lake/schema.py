@@ -244,7 +244,7 @@ def _empties(step: ChangeTable) -> bool:
 
 
 def _cuts_values(target: CommitTarget, step: ChangeTable) -> bool:
-    """Read the columns that became narrower, and return whether a text loses blanks beyond its new length.
+    """Read the columns that became narrower, and return whether a text loses blanks beyond it, or NULL is filled.
 
     Raises TableHeld for a value that does not fit.
     """
@@ -255,6 +255,10 @@ def _cuts_values(target: CommitTarget, step: ChangeTable) -> bool:
     sources = [source for source in _sources(step, rows.columns) if source.retype is not None]
     if not sources:
         return False
+    pairs = [(source.retype.old, source.column) for source in sources if source.retype is not None]
+    if not any(narrows(replace(old, nullable=False), new) for old, new in pairs):
+        names = [rows.columns[source.position] for source in sources if source.position is not None]
+        rows = rows.where(" OR ".join(f"{quoted(name)} IS NULL" for name in names))
     place = {source.position: f"c{number}" for number, source in enumerate(sources)}
     columns = [sql.col(quoted(rows.columns[position])).alias(name) for position, name in place.items()]  # type: ignore[index]
     losses = rows.select(*columns).mapInArrow(alike(_comparer(tuple(sources))), "cut boolean")

@@ -69,7 +69,8 @@ _CHANGES = """
 Existing rows are converted by TiDB's rules in strict mode. What cannot be known is **approximate**, and then the
 preview of the DDL, the journal and the column's fidelity report say so, or the table is **held** with the value in the
 message. So it is where a connector's server, MySQL or MariaDB, converts otherwise: MariaDB cuts fractions of seconds,
-and both print numbers with an exponent. MariaDB's JSON is LONGTEXT, so texts stay as they are.
+and both print numbers with an exponent. MariaDB's JSON is LONGTEXT, so texts stay as they are. NULL in a column that
+becomes NOT NULL is zero or an empty text, as both write it.
 
 - Approximate: TIMESTAMP to any other type and back is converted in the time zone of the changefeed's settings
   (`timezone`). TiDB takes the zone of the session that ran the DDL, which no file records. A policy

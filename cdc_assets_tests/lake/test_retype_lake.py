@@ -81,6 +81,20 @@ def test_a_narrower_type_that_fits_is_no_rewrite(lake: Lake) -> None:
     assert not any("REPLACE" in statement for statement in result.statements)
 
 
+def test_null_of_a_column_that_is_not_null_any_more_is_filled_and_without_one_nothing_is_rewritten(lake: Lake) -> None:
+    before = _schema({"v": "INT", "n": "VARCHAR(3)"})
+    after = replace(before, columns=(ID, *(replace(column, nullable=False) for column in before.stored[1:])))
+    orders = Source(lake, schema=before)
+    orders.apply(200, [("I", 110, 1, "7", "a")])
+    turned = [RetypeColumn(old, new) for old, new in zip(before.stored[1:], after.stored[1:], strict=True)]
+    result = orders.change(210, after, *turned)
+    assert not any("REPLACE" in statement for statement in result.statements)
+    orders.change(220, before)
+    orders.apply(230, [("I", 221, 2, None, "b"), ("I", 222, 3, "9", None)])
+    orders.change(240, after, *turned)
+    assert orders.rows() == [(1, 7, "a"), (2, 0, "b"), (3, 9, "")]
+
+
 # --- partitions of dates ----------------------------------------------------------------------------------------------
 
 DAY = Column("d", "DATE")

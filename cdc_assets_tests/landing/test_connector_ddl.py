@@ -195,6 +195,59 @@ def test_uuids_and_addresses_of_mariadb_become_bytes_and_texts_as_it_reads_and_p
     assert connector.apply() == [{"id": 1, "a": kept}]
 
 
+NOT_NULL: list[tuple[str, str, Any]] = [
+    ("INT", "INT", 0),
+    ("INT", "BIGINT", 0),
+    ("INT", "VARCHAR(5)", ""),
+    ("CHAR(3)", "CHAR(3)", ""),
+    ("DECIMAL(5,2)", "DECIMAL(5,2)", Decimal("0.00")),
+    ("BIT(1)", "BIT(1)", False),
+    ("YEAR", "YEAR", 0),
+    ("ENUM('a','b')", "ENUM('a','b')", ""),
+    ("TIME(2)", "TIME(2)", "00:00:00.00"),
+    ("BINARY(3)", "BINARY(3)", b"\0\0\0"),
+    ("TEXT", "TEXT", ""),
+    ("DATE", "DATE", None),  # a zero date
+]
+
+
+@pytest.mark.parametrize("server", ["mysql", "mariadb"])
+@pytest.mark.parametrize(("old", "new", "kept"), NOT_NULL)
+def test_null_becomes_what_a_server_that_is_not_strict_writes_for_it(
+    old: str, new: str, kept: object, server: str
+) -> None:
+    connector = BinlogConnector(f"CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` {old})", server=server)
+    connector.send(Change(200, 0, "c", None, {"id": 1, "v": None}))
+    connector.apply()
+    connector.ddl(300, f"ALTER TABLE `t` MODIFY `v` {new} NOT NULL")
+    assert connector.apply() == [{"id": 1, "v": kept}]
+
+
+def test_null_that_becomes_the_time_of_the_ddl_holds_the_table() -> None:
+    connector = BinlogConnector("CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` TIMESTAMP NULL)", server="mariadb")
+    connector.send(Change(200, 0, "c", None, {"id": 1, "v": None}))
+    connector.apply()
+    connector.ddl(300, "ALTER TABLE `t` MODIFY `v` TIMESTAMP NOT NULL")
+    (reason,) = connector.reasons()
+    assert "the time at which the DDL ran in place of NULL" in reason
+
+
+@pytest.mark.soak
+def test_mariadb_writes_these_values_in_place_of_null(mariadb: Server) -> None:
+    login = {"host": "127.0.0.1", "port": mariadb.port, "user": USER, "password": PASSWORD.encode()}
+    with pymysql.connect(**login, autocommit=True, charset="utf8mb4") as connection:
+        cursor = connection.cursor()
+        for statement in ("CREATE OR REPLACE DATABASE nulls", "USE nulls", "SET sql_mode = ''"):
+            cursor.execute(statement)
+        for old, new, value in NOT_NULL:
+            cursor.execute(f"CREATE OR REPLACE TABLE t (v {old} NULL)")
+            cursor.execute("INSERT INTO t VALUES (NULL)")
+            cursor.execute(f"ALTER TABLE t MODIFY v {new} NOT NULL")
+            cursor.execute("SELECT v FROM t")
+            kind, real = new.partition("(")[0], cursor.fetchone()[0]
+            assert real == "0000-00-00" if value is None else plain(real, kind) == plain(value, kind), new
+
+
 @pytest.mark.parametrize("server", ["mysql", "mariadb"])
 @pytest.mark.parametrize(
     ("old", "sent", "new", "kept"),

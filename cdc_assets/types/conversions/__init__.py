@@ -35,9 +35,9 @@ from cdc_assets.types.conversions import dates, numbers, texts
 from cdc_assets.types.conversions.described import Change, convert_described, is_described, members_of, needs_rewrite
 from cdc_assets.types.conversions.texts import text_of
 from cdc_assets.types.families import BINARY, CHARACTER, DATED, FLOATING, INTEGER, MEMBERS
-from cdc_assets.types.mysql_types import arrow_type, float_digits, type_text
+from cdc_assets.types.mysql_types import arrow_type, float_digits, implicit_default, type_text, values
 
-__all__ = ["convert", "convert_past", "loses_dates", "narrows", "needs_conversion", "zone_matters"]
+__all__ = ["convert", "convert_past", "fills_nulls", "loses_dates", "narrows", "needs_conversion", "zone_matters"]
 
 _NUMBER = re.compile(r"0|[1-9]\d*", re.ASCII)
 
@@ -159,10 +159,24 @@ def _reorders(old: Column, new: Column) -> bool:
     return kept != [member for member in old.elems if member in kept]
 
 
+def fills_nulls(old: Column, new: Column) -> bool:
+    """Return whether NULL becomes another value, since the column is NOT NULL from now on.
+
+    TiDB refuses that. MySQL and MariaDB write zero, an empty text or the time of the DDL where their sql_mode is not
+    strict, or after ALTER IGNORE. The zero dates that they write are NULL in the lake.
+    """
+    return old.nullable and not new.nullable and new.type in _FILLED and not loses_dates(old, new)
+
+
+_FILLED = (*INTEGER, *FLOATING, *CHARACTER, *BINARY, *MEMBERS, "DECIMAL", "BIT", "YEAR", "TIME", "TIMESTAMP")
+
+
 def narrows(old: Column, new: Column) -> bool:
-    """Return whether the new type, one of the same kind, refuses or shortens some value that the old one holds."""
+    """Return whether the new type, one of the same kind, refuses or changes some value that the old one holds."""
     if is_described(old, new):
         return False
+    if fills_nulls(old, new):
+        return True
     if old.type in (*INTEGER, "YEAR") and new.type in INTEGER:
         (low, high), (lowest, highest) = numbers.bounds(old), numbers.bounds(new)
         return low < lowest or high > highest
@@ -237,7 +251,11 @@ def convert(
         return pa.nulls(len(array), kind), {}
     distinct = array.unique()
     turned = pa.array(_turned(_plain_values(distinct), Change(old, new, timezone)), kind)
-    return turned.take(pc.index_in(array, distinct)), {}
+    done = turned.take(pc.index_in(array, distinct))
+    if done.null_count and fills_nulls(old, new):
+        empty = "" if new.type in MEMBERS else implicit_default(new)
+        done = pc.fill_null(done, values(pa.array([empty]), new).array[0])
+    return done, {}
 
 
 def convert_past(
@@ -249,8 +267,9 @@ def convert_past(
     take it: what it does not take is NULL. Raises TableHeld as `convert` does, but for such values.
     """
     whole = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    past_nulls = pc.and_not(pc.is_null(whole), present)
     try:
-        return convert(whole, old, new, timezone)[0]
+        return pc.if_else(past_nulls, pa.scalar(None, arrow_type(new)), convert(whole, old, new, timezone)[0])
     except TableHeld:
         now = convert(whole.filter(present), old, new, timezone)[0]
     distinct = whole.unique()
@@ -310,8 +329,8 @@ def _refuse_nulls(array: pa.Array, old: Column, new: Column) -> None:
         return
     if new.type == "TIMESTAMP" and old.nullable and not new.nullable:
         raise TableHeld(
-            f'column "{new.name}": TiDB writes the time at which the DDL ran in place of NULL when a column becomes '
-            "TIMESTAMP NOT NULL, and no file records that time. Rebuild the table from here.",
+            f'column "{new.name}": the source writes the time at which the DDL ran in place of NULL when a column '
+            "becomes TIMESTAMP NOT NULL, and no file records that time. Rebuild the table from here.",
             column=new.name,
         )
     if loses_dates(old, new) and not old.nullable:
