@@ -314,7 +314,8 @@ class _Player:
             if effect.reason:
                 self.lives.add(table.life, Held(*common, effect.reason, effect.ways, release=effect.release))
             else:
-                self.lives.add(table.life, Changed(*common, effect.changes, release=effect.release))
+                changed = Changed(*common, effect.changes, release=effect.release, otherwise=effect.otherwise)
+                self.lives.add(table.life, changed)
         elif file.table not in self.views:
             unknown = statement.reason if isinstance(statement, ddl.Unknown) else ""
             reason = self.lives.unclear.get(file.table, unknown)
@@ -455,7 +456,7 @@ def _event(
     release = decision.release
     if decision.way in ("skip", "rebuild"):
         changes = (DeleteRows(None),) if decision.way == "rebuild" else ()
-        return Changed(*common, changes, other, release=release, hidden=hidden)
+        return Changed(*common, changes, other, otherwise=True, release=release, hidden=hidden)
     if rows is not None and not reason and decision.way == "apply":
         return Exchanged(*common, *rows, release=release, hidden=hidden)
     offered = ("apply" if reason else "as written", "skip", "rebuild")

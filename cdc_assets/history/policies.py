@@ -109,13 +109,17 @@ def ways_of(error: CdcError) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SchemaEffect:
-    """The effect of a schema file on a table. A non-empty `reason` holds it, `ways` says how it is released."""
+    """The effect of a schema file on a table. A non-empty `reason` holds it, `ways` says how it is released.
+
+    With `otherwise` a decision gives the table other rows than the source has.
+    """
 
     after: TableSchema
     changes: tuple[SchemaChange, ...] = ()
     reason: str = ""
     ways: tuple[str, ...] = ()
     release: Release | None = None
+    otherwise: bool = False
 
 
 def evolved(
@@ -134,11 +138,13 @@ def evolved(
     source = bare(before) if kept else before
     timezone = rules.zone(table[0], file.version)
     file, after, changes, error = _as_written(source, file, collation, timezone)
-    decision = rules.decide(table[0], file.version, rules.kinds(file, changes))
+    decision, otherwise = rules.decide(table[0], file.version, rules.kinds(file, changes)), False
     try:
         if decision.way in ("skip", "rebuild"):
+            written = None if error is not None else tuple(changes)
             after, changes = ddl.follow(source, file, collation, timezone, empty=decision.way == "rebuild")
             error = None
+            otherwise = decision.way == "rebuild" or (written is not None and written != tuple(changes))
         if decision.way == "rebuild":
             changes = emptied(changes)
         if decision.by_own_text:
@@ -149,7 +155,7 @@ def evolved(
     except CdcError as problem:
         error = problem
     if error is None and decision.way != "hold":
-        return SchemaEffect(after, tuple(changes), release=decision.release)
+        return SchemaEffect(after, tuple(changes), release=decision.release, otherwise=otherwise)
     reason = error.message if error is not None else by_policy(file, decision.kind)
     offered = ("apply" if error is not None else "as written", "skip", "rebuild")
     more = ways_of(error) if error is not None else ()

@@ -13,6 +13,7 @@ before it expires snapshots).
                cdc.incomplete-why (why the feed does not bring them: a word of `Lack`)
                cdc.incomplete-reason (a sentence on messages that were gone)
                cdc.incomplete-accepted (true: a person let it go on without these rows)
+               cdc.incomplete-behind (the position behind which they are missing, where that is known)
                cdc.missing-rows (the rows that a window proved to be missing: JSON)
                cdc.begins (of history tables that begin at a RENAME: its version)
                cdc.keyed-since (of history tables: from when on rows have their present key)
@@ -65,7 +66,7 @@ REPLAY, REPAIR, REBUILD = "cdc.replay", "cdc.repair", "cdc.rebuild"
 token of the rebuild that it swapped in."""
 GAP = (
     *("cdc.incomplete", "cdc.incomplete-of", "cdc.incomplete-why", "cdc.incomplete-reason"),
-    "cdc.incomplete-accepted",
+    *("cdc.incomplete-accepted", "cdc.incomplete-behind"),
 )
 """Properties of an incomplete table only."""
 COLUMNS = "cdc.columns"
@@ -275,18 +276,21 @@ def format_gap(gap: Gap | None) -> dict[str, str]:
     """Return the properties of an incomplete table; none for a complete one."""
     if gap is None:
         return {}
-    values = (str(gap.since), format_identity(gap.life), gap.filling.lack.value, gap.reason, "true" * gap.accepted)
+    behind = str(gap.sound_through) if gap.sound_through >= gap.since else ""
+    accepted, why = "true" * gap.accepted, gap.filling.lack.value
+    values = (str(gap.since), format_identity(gap.life), why, gap.reason, accepted, behind)
     return {name: value for name, value in zip(GAP, values, strict=True) if value}
 
 
 def _parse_gap(properties: Mapping[str, str]) -> Gap | None:
     if GAP[1] not in properties:
         return None
-    _, of, why, reason, accepted = GAP
+    _, of, why, reason, accepted, behind = GAP
     return Gap(
         parse_identity(properties[of]),
         filling=Filling(Lack(properties[why])),
         reason=properties.get(reason, ""),
+        at=int(properties.get(behind, 0)),
         accepted=accepted in properties,
     )
 

@@ -115,6 +115,15 @@ def missing_text(missing: MissingRows, by_connector: bool) -> str:
     )
 
 
+def decided_text(at: Tso, *, dropped: bool) -> str:
+    """Return the sentence on a DDL of which a decision gives the table other rows, and what can be done."""
+    rows = "the rows from before it were dropped" if dropped else "its effect on rows was left out"
+    return (
+        f"by a decision about the DDL of version {at} (cdc-assets release, or the setting policies) {rows}, so the "
+        "table has other rows than the source. Bring it anew from a dump taken since, or from another snapshot"
+    )
+
+
 def late_text(since: Tso) -> str:
     """Return the sentence on a mirror that begins at a position, and what can be done."""
     return (
@@ -156,7 +165,7 @@ class TableCondition:
     def deficits(self, at: Tso) -> tuple[Deficit, ...]:
         """Return all reasons why the table is not exactly its source at a position; none if it is."""
         deficits = list[Deficit]()
-        if self.gap is not None and self.gap.since <= at:
+        if self.gap is not None and self.gap.sound_through < at:
             deficits.append(Deficit("rows", gap_text(self.gap, self.life, self.base), self.gap.accepted))
         if self.hold:
             deficits.append(Deficit("hold", f"it is held: {self.hold}"))
@@ -235,7 +244,7 @@ def _sentence(
 ) -> str:
     """`giver` is the table from which the rows came, "" for the table's own, which `own` names."""
     accept = ""
-    if gap.accepted:
+    if gap.accepted and gap.filling.lack is not Lack.DECIDED:
         accept = " A person let it go on without them."
     elif gap.filling.lack in _PAST_THE_LOG:
         accept = f" Or let it go on without them: cdc-assets release {pattern} --accept-incomplete."

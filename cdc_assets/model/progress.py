@@ -219,6 +219,7 @@ class Lack(str, enum.Enum):
     PROVEN = "proven"
     RESTORED = "restored"
     INGESTED = "ingested"
+    DECIDED = "decided"
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +250,9 @@ class Gap:
     feed has of it. `offer` is a dump that has those rows, "" if none is known. `filling` says whether the feed's own
     rows bring them, so that they are there once these are applied. `reason` is a sentence on messages that were not
     read (EXPIRED), on the position at which the lake's table begins (LATE), or on rows that a
-    window proved to be missing (PROVEN, `at` is the position of that), and what a person can do. `accepted` says that a
+    window proved to be missing (PROVEN, `at` is the position of that), or on a
+    DDL of which a decision gives the table other rows (DECIDED), and what a person can do. Rows that were not read or
+    were decided about are missing behind `at` only. `accepted` says that a
     person let the table go on without these rows.
     """
 
@@ -261,9 +264,19 @@ class Gap:
     accepted: bool = False
 
     @property
+    def sound_through(self) -> Tso:
+        """The position through which the table has its rows."""
+        return max(self.since - 1, self.at if self.filling.lack in (Lack.EXPIRED, Lack.DECIDED) else 0)
+
+    @property
     def is_unread(self) -> bool:
         """Return whether the rows were in messages that were not read."""
         return self.filling.lack is Lack.EXPIRED
+
+    @property
+    def is_of_decision(self) -> bool:
+        """Return whether the table had its rows until a decision."""
+        return self.accepted and self.filling.lack in (Lack.EXPIRED, Lack.DECIDED)
 
     @property
     def mark(self) -> str:

@@ -72,12 +72,16 @@ class Imported(_FromFile):
 
 @dataclass(frozen=True, slots=True)
 class Changed(_FromFile):
-    """The columns or rows change. `other` is set where a person decided an exchange with that table otherwise."""
+    """The columns or rows change. `other` is set where a person decided an exchange with that table otherwise.
+
+    With `otherwise` a decision about the DDL gives the table other rows than the source has.
+    """
 
     action = "change"
 
     changes: tuple[SchemaChange, ...] = ()
     other: Life | None = None
+    otherwise: bool = False
 
     @property
     def neutral(self) -> bool:

@@ -15,6 +15,7 @@ from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.extract import extract
 from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.pipeline.outcome import deficits_at
 from cdc_assets_tests.landing import test_renamed_by_connectors as mariadb
 from cdc_assets_tests.landing import test_snapshots as snapshots
 from cdc_assets_tests.landing.test_decisions import _gone, claimed, whole, with_claims
@@ -65,6 +66,8 @@ def test_a_table_that_may_lack_lost_changes_is_in_no_exact_cut(feed: TopicFeed) 
     broker(feed).send(0, row(160, 1, 8), row(165, 2, 9), mark(170))
     lose(feed, 3, 4)
     assert lacking(feed) == {"shop.t": True}
+    planned = feed.pipeline().planner.plan()[1]
+    assert [len(deficits_at(feed.lake, planned, next(iter(feed.lake.tables)), at)) for at in (150, 170)] == [0, 1]
     made = make_cut(feed.pipeline(), "report", whole=True)
     assert (made.exact, made.accepted) == (False, True)
     assert "the 1 message 3..3 of cdc[0] was lost" in made.tables[0].lacks

@@ -24,6 +24,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.operations import as_of as reading
 from cdc_assets.operations.as_of import AsOfTable
 from cdc_assets.operations.extract import extract
+from cdc_assets.operations.release import release
 from cdc_assets.pipeline.outcome import deficits_at
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
@@ -37,6 +38,7 @@ class Shop(LittleFeed):
 
     def __init__(self, directory: Path, query: bool = True) -> None:
         super().__init__(directory)
+        self.policies: Mapping[str, str] = {}
         self.lake, self.ledger = MemoryLake(), Ledger("sqlite://")
         if query:
             self.create("shop.orders")
@@ -47,7 +49,7 @@ class Shop(LittleFeed):
 
     @property
     def pipeline(self) -> Pipeline:
-        feed = self.settings(quarantine=True, history={"shop.orders": "log"})
+        feed = self.settings(quarantine=True, history={"shop.orders": "log"}, policies=self.policies)
         return Pipeline(feed, feed.open_source(), self.lake, self.ledger)
 
     @property
@@ -114,6 +116,38 @@ def test_a_cut_of_all_is_refused_unless_a_person_accepts_what_they_lack(lack: st
     with pytest.raises(CutRefused, match=r"shop\.orders: "):
         make_cut(shop.pipeline, "report", whole=True)
     assert (shop.lake.cuts(), cut_requests(shop.lake.decisions()), shop.lake.tagged("report")) == ((), (), {})
+
+
+@pytest.mark.parametrize(
+    ("text", "policy", "way", "exact"),
+    [
+        ("TRUNCATE TABLE `orders`", "skip", "", False),
+        ("TRUNCATE TABLE `orders`", "hold", "skip", False),
+        ("TRUNCATE TABLE `orders`", "hold", "apply", True),
+        ("ALTER TABLE `orders` FROBNICATE", "hold", "rebuild", False),
+        ("ALTER TABLE `orders` FROBNICATE", "hold", "skip", True),  # a person says that it left the rows as they are
+    ],
+)
+def test_a_decision_that_gives_a_table_other_rows_than_the_source_is_in_its_cuts(
+    tmp_path: Path, text: str, policy: str, way: str, *, exact: bool
+) -> None:
+    shop = Shop(tmp_path)
+    shop.policies = {"truncate table": policy}
+    shop.ddl("shop.orders", FIRST + 5, text, 11 if "TRUNCATE" in text else 99)
+    shop.rows("shop.orders", FIRST + 5, [("I", FIRST + 6, 2, "two")])
+    shop.pipeline.apply()
+    if way:
+        release(shop.pipeline, "shop.orders", FIRST + 5, way)
+        shop.pipeline.apply()
+    made = make_cut(shop.pipeline, "report", whole=True)
+    assert (made.exact, made.accepted, len(made.taken)) == (exact, True, 2)
+    planned = shop.pipeline.planner.plan()[1]
+    assert deficits_at(shop.lake, planned, shop.life, FIRST + 4) == ()
+    shop.ddl("shop.orders", FIRST + 12, "TRUNCATE TABLE `orders`", 11)
+    shop.publish(FIRST + 20)
+    shop.policies = {}
+    shop.pipeline.apply()
+    assert make_cut(shop.pipeline, "emptied").exact
 
 
 def test_a_table_in_order_is_exact_in_a_cut_and_in_an_extract(tmp_path: Path) -> None:

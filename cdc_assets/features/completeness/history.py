@@ -9,8 +9,8 @@ It begins with a RENAME from a name whose rows a connector leaves out, where the
 EXCHANGE PARTITION passes it on with the rows: the partitioned table has rows of both afterwards, the other one all that
 were in the partition.
 
-A table is no longer complete where a window proves that rows of it came past the feed (`MissingRows`), or where a DDL
-is of a tool that brings them so.
+A table is no longer complete where a window proves that rows of it came past the feed (`MissingRows`), where a DDL is
+of a tool that brings them so, or where it is decided that a DDL has another effect on rows than in the source.
 
 Messages that were not read are no loss to a table that begins, is renamed to its name or is emptied where all that came
 after is there, nor to one that had lost its name before them. A statement that tables are complete means what was gone
@@ -25,11 +25,11 @@ from itertools import groupby
 
 from cdc_assets import ddl
 from cdc_assets.history.policies import Rules
-from cdc_assets.model.gaps import MissedMessages, is_complete, late_text, missed_text, missing_text
+from cdc_assets.model.gaps import MissedMessages, decided_text, is_complete, late_text, missed_text, missing_text
 from cdc_assets.model.progress import Base, Filling, Gap, Lack, Life, MissingRows, Whole
 from cdc_assets.model.schema import ByName, TableId
 from cdc_assets.model.schema_changes import DeleteRows
-from cdc_assets.model.table_history import Event, Exchanged, Held, History, Imported, Renamed, TableHistory
+from cdc_assets.model.table_history import Changed, Event, Exchanged, Held, History, Imported, Renamed, TableHistory
 from cdc_assets.model.tso import FOREVER, Tso
 
 
@@ -95,6 +95,11 @@ def with_gaps(
                 refilled = event.file.filling.by is not None or event.file.filling.lack is Lack.LEFT_OUT
                 now[life] = _lacking(life, event, rules, history) if refilled else Whole.TRUNCATE
                 shown.pop(life, None)
+            elif isinstance(event, Changed) and event.otherwise and not isinstance(_at(now[life], version), Gap):
+                text = decided_text(version, dropped=DeleteRows(None) in event.changes)
+                offered = history.offered.get(life)
+                offer = offered.uri if offered is not None and version <= offered.at else ""
+                now[life] = Gap(life, offer, Filling(Lack.DECIDED), text, version - 1, accepted=True)
             lost_here = () if event.name is None else lost.get(event.name, ())
             begin = _begin(now[life], event) if lost_here else None
             due = [loss for loss in lost_here if begin is not None and loss.since < until and loss.through > begin]
@@ -153,7 +158,9 @@ def _missed(life: Life, due: Sequence[MissedMessages], offered: Base | None, *, 
         return None
     brings = offered is not None and all(missed.through <= offered.at for missed in lost)
     offer = offered.uri if offered is not None and brings else ""
-    return Gap(life, offer, Filling(Lack.EXPIRED), missed_text(lost), accepted=lost[0].accepted)
+    return Gap(
+        life, offer, Filling(Lack.EXPIRED), missed_text(lost), min(loss.since for loss in lost), lost[0].accepted
+    )
 
 
 def _whole(event: Event) -> Whole | None:

@@ -510,7 +510,7 @@ class _Proof:
         if not self.dump.present and plan.checkpoint < self.at:
             return f"the changefeed has come to {plan.checkpoint} only, and the source is as of {self.at}."
         table = plan.history.lives[life]
-        is_omitted = table.gap is not None and table.gap.accepted and table.gap.is_unread
+        is_omitted = table.gap is not None and table.gap.is_of_decision
         return "" if table.missing is not None or is_omitted else lacks.get("rows", "")  # the source says which
 
 
