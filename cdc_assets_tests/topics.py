@@ -37,6 +37,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.planning.plan import plan
 from cdc_assets.sources.topics.schemas import DdlEvent, OlderTables, schema_files
 from cdc_assets_tests.cases import Allowed, Case, Config, ExpectedTable, archives, unpacked
+from cdc_assets_tests.default_rules import TABLE_RULES
 from cdc_assets_tests.memory_lake import MemoryLake
 
 __all__ = ["Topic", "messages_of", "recorded_messages", "rows_of", "topics"]
@@ -261,7 +262,7 @@ class Topic:
         listing = replace(self.listing, checkpoint=through or self._config.checkpoints[-1].ts)
         reader = UniformReader(CsvOptions(), lambda _: b"")
         with patch("cdc_assets.formats.decode", self.decode):
-            for step in plan(listing, {}).steps:
+            for step in plan(listing, {}, TABLE_RULES).steps:
                 if isinstance(step, ApplyRows):
                     staged = lake.stage(step, reader)
                     assert staged.report.reject_count == 0, staged.report.rejects

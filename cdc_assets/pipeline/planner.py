@@ -404,7 +404,7 @@ class Planner:
         points = [point for feature in self.features for point in feature.waypoints(decided, wire)]
         recipes, layouts, lake_columns = self.recipes(decided), Layouts(settings.layouts), settings.columns.names
         return TableRules(
-            ddl, recipes, settings.history_rules, points, self.request.fuse, layouts, lake_columns, settings.quarantine
+            recipes, ddl, settings.history_rules, points, self.request.fuse, layouts, lake_columns, settings.quarantine
         )
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.history.policies import Rules
 from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.progress import AppliedState, Base, Life
@@ -22,15 +21,15 @@ from cdc_assets.planning.recipe import Recipes
 class TableRules:
     """Rules for the tables of a feed, from settings and people.
 
-    `ddl` are the rules of their histories, `recipes` make their recipes, with the zone. `kinds` say which
+    `recipes` make their recipes, with the zone, `ddl` are the rules of their histories. `kinds` say which
     tables of the lake a table has, `layouts` how their files are laid out. `waypoints` are where features add steps.
     `fuse` lets a new table be created with the columns that later DDL gives it, and
     its rows be applied in one window across those DDL: the same end in fewer commits. Mirrors have `lake_columns`. With
     `sets_aside` windows go on without records that do not fit.
     """
 
+    recipes: Recipes
     ddl: Rules = field(default_factory=Rules)
-    recipes: Recipes = field(default_factory=lambda: Recipes(CsvOptions()))
     kinds: Sequence[HistoryRule] = ()
     waypoints: Sequence[Waypoint] = ()
     fuse: bool = False

@@ -133,13 +133,13 @@ def _ordered(steps: Iterable[Step]) -> list[Step]:
     return sorted(step_list, key=key)
 
 
-_NO_RULES, _NO_FACTS, _AS_IN_THE_FEED = TableRules(), FeedFacts(), Beginnings()
+_NO_FACTS, _AS_IN_THE_FEED = FeedFacts(), Beginnings()
 
 
 def plan(
     listing: Listing,
     applied: Mapping[Life, AppliedState],
-    rules: TableRules = _NO_RULES,
+    rules: TableRules,
     facts: FeedFacts = _NO_FACTS,
     beginnings: Beginnings = _AS_IN_THE_FEED,
     holds: Callable[[History], Iterable[HoldTable]] = lambda _: (),

@@ -28,6 +28,7 @@ from cdc_assets.planning.plan import plan
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.cases import Case, Config, differences
+from cdc_assets_tests.default_rules import TABLE_RULES
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dagster says what is new in it
@@ -65,7 +66,7 @@ class Location:
 
     def partition_keys(self) -> list[PartitionKey]:
 
-        return list(keys_of(plan(self.settings.open_source().listing(), {})))
+        return list(keys_of(plan(self.settings.open_source().listing(), {}, TABLE_RULES)))
 
     def add_partitions(self) -> list[str]:
         keys = [format_partition_key(key) for key in self.partition_keys()]

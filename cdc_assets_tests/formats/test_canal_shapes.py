@@ -23,6 +23,7 @@ from cdc_assets.model.steps import ApplyRows
 from cdc_assets.planning.plan import plan
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.changefeed import option, sink_options
+from cdc_assets_tests.default_rules import TABLE_RULES
 from cdc_assets_tests.formats.test_canal_json import (
     EXTENDED,
     PLAIN,
@@ -184,7 +185,7 @@ def test_recorded_files_say_the_same_by_shape_and_need_no_parser_but_for_partial
         left.extend(values.to_pylist())
         return parse(values, *more)
 
-    steps = [step for step in plan(feed.listing(), {}).steps if isinstance(step, ApplyRows)]
+    steps = [step for step in plan(feed.listing(), {}, TABLE_RULES).steps if isinstance(step, ApplyRows)]
     with monkeypatch.context() as patched:
         patched.setattr(json_records, "FEW", 1)
         patched.setattr(json_records, "_MOST_SHAPES", _NEVER)

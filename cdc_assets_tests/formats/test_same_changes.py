@@ -11,6 +11,7 @@ from cdc_assets.formats.decoded import COMMIT_TS, OP
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.planning.plan import plan
 from cdc_assets_tests.cases import Case, Config, cases
+from cdc_assets_tests.default_rules import TABLE_RULES
 
 Change = tuple[str, int, tuple[tuple[str, Any], ...]]
 
@@ -20,7 +21,7 @@ def entering(config: Config) -> set[Change]:
     settings = config.settings()
     feed = settings.open_source()
     changes: set[Change] = set()
-    for step in plan(feed.listing(), {}).steps:
+    for step in plan(feed.listing(), {}, TABLE_RULES).steps:
         if not isinstance(step, ApplyRows):
             continue
         window = decode_window(step, feed.reader)

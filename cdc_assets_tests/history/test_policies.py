@@ -29,11 +29,11 @@ from cdc_assets.model.schema_changes import (
 from cdc_assets.model.splits import Listing, SchemaFile
 from cdc_assets.model.steps import ApplyRows, ChangeTable, CreateTable, DropTable, HoldTable, RenameTable, Step
 from cdc_assets.model.table_history import History
-from cdc_assets.planning.inputs import TableRules
 from cdc_assets.planning.plan import plan
 from cdc_assets.report.tables import describe_tables
 from cdc_assets.settings.config import POLICY_KINDS, from_flags
 from cdc_assets.types.fidelity import column_fidelity
+from cdc_assets_tests.default_rules import TABLE_RULES
 from cdc_assets_tests.planning.test_plan import ID, A, B, C, V, W, create, data_file, schema_file
 
 LIFE = Life(A, 10)
@@ -64,7 +64,7 @@ def steps(
     given = tuple(file for file in (born or create(A, 10), *files))
     listing = Listing(90, given, tuple(data_file(file.table, file.version) for file in given if file.columns))
     decided = {(release.life, release.version): release for release in releases}
-    return list(plan(listing, applied or {}, TableRules(Rules(policies or {}, decided))).steps)
+    return list(plan(listing, applied or {}, replace(TABLE_RULES, ddl=Rules(policies or {}, decided))).steps)
 
 
 def ddl_of(planned_steps: Iterable[Step]) -> list[Step]:

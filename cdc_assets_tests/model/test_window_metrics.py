@@ -35,6 +35,7 @@ from cdc_assets.report.tables import TableStatus
 from cdc_assets.report.text import status_lines
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets_tests.cases import Case
+from cdc_assets_tests.default_rules import TABLE_RULES
 
 LIFE = Life(TableId("shop", "orders"), 5)
 SECOND = 1000 << 18  # a TSO's second
@@ -175,7 +176,7 @@ def test_a_file_is_the_same_file_whenever_the_storage_got_it() -> None:
 def test_the_newest_change_of_a_window_is_not_above_it() -> None:
     config = Case("N_filtered_ddl").config("csv-ts")
     source = config.settings().open_source()
-    planned = plan(source.listing(), {})
+    planned = plan(source.listing(), {}, TABLE_RULES)
     step = next(step for step in planned.steps if isinstance(step, ApplyRows) and step.files)
     every = decode_window(step, source.reader).report.newest
     assert every is not None

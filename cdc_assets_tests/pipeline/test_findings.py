@@ -30,6 +30,7 @@ from cdc_assets.report.plan_text import describe_plan
 from cdc_assets.report.text import inspection_lines, outcome_lines
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.cases import Case
+from cdc_assets_tests.default_rules import TABLE_RULES
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.package_code import MODULES, nodes, text_of
@@ -274,7 +275,7 @@ def test_a_problem_is_said_once_for_all_files_and_not_for_what_follows_from_it()
 def test_a_plan_shows_both_names_of_a_rename() -> None:
     config = Case("C_ddl_tables").config("csv-ts")
     settings = config.settings(config.bucket())
-    planned = plan(settings.open_source().listing(), {})
+    planned = plan(settings.open_source().listing(), {}, TABLE_RULES)
     renames = [step for step in describe_plan(planned) if step.action == "rename"]
     assert renames
     for step in renames:
@@ -285,7 +286,7 @@ def test_a_plan_shows_both_names_of_a_rename() -> None:
 
 def test_a_plan_promises_no_undo_of_deleted_rows() -> None:
     config = Case("C_ddl_tables").config("csv-ts")
-    planned = plan(config.settings(config.bucket()).open_source().listing(), {})
+    planned = plan(config.settings(config.bucket()).open_source().listing(), {}, TABLE_RULES)
     undone = {step.undo for step in describe_plan(planned) if "delete all rows" in step.detail and step.cost}
     assert undone == {"none, old snapshots stay readable by id"}
 

@@ -16,9 +16,10 @@ from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.splits import DataFile, Import, Listing, SchemaFile
 from cdc_assets.model.steps import ApplyRows, ChangeTable, CreateTable, DropTable, HoldTable, RenameTable, Step
 from cdc_assets.model.table_history import Changed, Held
-from cdc_assets.planning.inputs import Beginnings, FeedFacts, TableRules
+from cdc_assets.planning.inputs import Beginnings, FeedFacts
 from cdc_assets.planning.plan import Plan, plan
 from cdc_assets.planning.run_batches import batches, due
+from cdc_assets_tests.default_rules import TABLE_RULES
 from cdc_assets_tests.planning.test_plan import ID, A, B, C, V, W, create, data_file, schema_file
 
 S = 100
@@ -53,7 +54,10 @@ def planned(
     schemas = tuple(entry for entry in inputs if isinstance(entry, SchemaFile))
     data = tuple(entry for entry in inputs if isinstance(entry, DataFile))
     imports = tuple(entry for entry in inputs if isinstance(entry, Import))
-    listing, rules = Listing(checkpoint, schemas, data, imports=imports), TableRules(Rules(releases=releases or {}))
+    listing, rules = (
+        Listing(checkpoint, schemas, data, imports=imports),
+        replace(TABLE_RULES, ddl=Rules(releases=releases or {})),
+    )
     return plan(listing, applied or {}, rules, FeedFacts(begun=begun), Beginnings(bases or {}))
 
 

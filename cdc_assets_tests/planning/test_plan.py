@@ -12,6 +12,7 @@ from cdc_assets.model.splits import DataFile, Listing, SchemaFile
 from cdc_assets.model.steps import ApplyRows, ChangeTable, CreateTable, DropTable, HoldTable, RenameTable, Step
 from cdc_assets.planning.inputs import FeedFacts
 from cdc_assets.planning.plan import plan
+from cdc_assets_tests.default_rules import TABLE_RULES
 
 ID = Column("id", "INT", precision=11, nullable=False, is_pk=True)
 V = Column("v", "VARCHAR", precision=20)
@@ -41,7 +42,7 @@ def steps(
 ) -> list[Step]:
     schemas = tuple(file for file in files if isinstance(file, SchemaFile))
     data = tuple(file for file in files if isinstance(file, DataFile))
-    return list(plan(Listing(checkpoint, schemas, data), applied or {}).steps)
+    return list(plan(Listing(checkpoint, schemas, data), applied or {}, TABLE_RULES).steps)
 
 
 def at(tso: int, phase: Phase = Phase.ROWS, ddl: int = 10, name: TableId | None = A) -> dict[Life, AppliedState]:
@@ -155,7 +156,7 @@ def test_who_wants_the_name_of_a_held_table_waits_for_it() -> None:
 
 def test_a_broken_schema_file_stops_its_table_before_that_version_and_no_other() -> None:
     listing = Listing(50, (create(A, 10), create(B, 11)), (data_file(A, 10), data_file(B, 11)))
-    planned = plan(listing, {}, facts=FeedFacts(broken=[("s/a", 30, "cannot be read")])).steps
+    planned = plan(listing, {}, TABLE_RULES, facts=FeedFacts(broken=[("s/a", 30, "cannot be read")])).steps
     assert [type(s) for s in planned if s.life.born_as == A] == [CreateTable, ApplyRows, HoldTable]
     assert next(s.hi for s in planned if isinstance(s, ApplyRows) and s.life.born_as == A) == 29
     assert [type(s) for s in planned if s.life.born_as == B] == [CreateTable, ApplyRows]
@@ -163,7 +164,7 @@ def test_a_broken_schema_file_stops_its_table_before_that_version_and_no_other()
 
 def test_a_checkpoint_behind_the_applied_one_plans_nothing() -> None:
     listing = Listing(40, (create(A, 10),), (data_file(A, 10),))
-    planned = plan(listing, at(50))
+    planned = plan(listing, at(50), TABLE_RULES)
     assert planned.steps == ()
     assert planned.behind == (Life(A, 10),)
 
@@ -174,5 +175,5 @@ def test_a_file_whose_rows_are_all_applied_is_not_read_again(known: bool) -> Non
 
     file = data_file(A, 10)
     stats = {file.path: FileStats(file.path, file.size, file.etag, 3, 12, 50)} if known else {}
-    planned = plan(Listing(80, (create(A, 10),), (file,)), at(50), facts=FeedFacts(stats=stats))
+    planned = plan(Listing(80, (create(A, 10),), (file,)), at(50), TABLE_RULES, facts=FeedFacts(stats=stats))
     assert len(planned.steps) == (0 if known else 1)

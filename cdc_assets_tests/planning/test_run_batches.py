@@ -15,7 +15,6 @@ from cdc_assets.model.progress import AppliedState, Life, Phase, Progress
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing, SchemaFile
 from cdc_assets.model.steps import ApplyRows, HoldTable
-from cdc_assets.planning.inputs import TableRules
 from cdc_assets.planning.plan import Plan, plan
 from cdc_assets.planning.run_batches import (
     Attempt,
@@ -28,6 +27,7 @@ from cdc_assets.planning.run_batches import (
     families,
     open_attempts,
 )
+from cdc_assets_tests.default_rules import TABLE_RULES
 from cdc_assets_tests.planning.test_plan import A, B, C, at, create, data_file, schema_file
 
 LIFE, OTHER = Life(A, 10), Life(B, 10)
@@ -38,7 +38,9 @@ RENAME = schema_file(B, 60, "RENAME TABLE `s`.`a` TO `s`.`b`", 14)
 def planned(checkpoint: int, *files: SchemaFile | DataFile, applied: dict[Life, AppliedState] | None = None) -> Plan:
     schemas = tuple(file for file in files if isinstance(file, SchemaFile))
     data = tuple(file for file in files if isinstance(file, DataFile))
-    return plan(Listing(checkpoint, schemas, data), applied or {}, TableRules(Rules({"truncate table": "hold"})))
+    return plan(
+        Listing(checkpoint, schemas, data), applied or {}, replace(TABLE_RULES, ddl=Rules({"truncate table": "hold"}))
+    )
 
 
 # --- what is due ------------------------------------------------------------------------------------------------------
