@@ -215,37 +215,26 @@ def _table(
     """Return a table as of a moment: `recorded` is its newest state in the ledger, `aside` as in `TableCondition`."""
     life, through = table.life, 0 if recorded is None else recorded.through
     shown = (name, str(life), ".".join(table.identifier))
-    if (gone := table.gone_since(at)) is not None:
-        return AsOfTable(*shown, None, None, "", False, f"it was dropped at {gone}", {})
-    if table.begins is not None and min(at, table.label.progress.tso) < table.begins:
-        reason = (
-            f"it begins at {table.begins} ({tso_time(table.begins)}), with the RENAME that brought its source table "
-            "under its rule in the setting history"
-        )
-        return AsOfTable(*shown, None, None, "", False, reason, {})
     best = max(
         (past_state for past_state in standing if past_state.position <= at),
         key=lambda past_state: (past_state.position, past_state.whole),
         default=None,
     )
-    complete = best is not None and ((best.position == at and best.whole) or (best.newest and through >= at))
-    reading = _among_states(state, table, at, through, best if complete else None) if life.kind == "scd2" else None
+    absence, reading = _absence(table, at), None
+    if not absence:
+        complete = best is not None and ((best.position == at and best.whole) or (best.newest and through >= at))
+        if life.kind == "scd2":
+            reading = _among_states(state, table, at, through, best if complete else None)
+        if reading is None and best is not None:
+            reading = _in_snapshot(state, table, best, complete=complete)
+        begins = min((past_state.position for past_state in standing), default=life.version)
+        absence = f"its states begin at {begins} ({tso_time(begins)})"
+    if reading is None:
+        return AsOfTable(*shown, None, None, "", False, absence, {})
     corrected, by_feed = "" if best is None else best.lacks, table.gap is None
     by_feed = by_feed and recorded is not None and recorded.complete_by != Whole.STATEMENT
     if best is not None and best.lacked_rows and by_feed:
         corrected = corrected or "it was incomplete then, and got rows from before that later"
-    if reading is None:
-        if best is None:
-            begins = min((past_state.position for past_state in standing), default=life.version)
-            reason = f"its states begin at {begins} ({tso_time(begins)})"
-            return AsOfTable(*shown, None, None, "", False, reason, {})
-        snapshot = state.file(table.metadata_location).snapshots.get(best.snapshot_id)
-        condition = LIVING if snapshot is not None and snapshot.marks_deletes else ""
-        condition = _open_at(best.position) if life.kind == "scd2" else condition
-        read = snapshot_statements(
-            state.settings, table.identifier, table.metadata_location, best.snapshot_id, condition
-        )
-        reading = _Reading(best.snapshot_id, best.position, "" if complete else _may_miss(best.position), read)
     lacks = TableCondition(
         life=life,
         gap=table.gap,
@@ -258,17 +247,40 @@ def _table(
     ).deficits(at)
     reason = "; ".join(filter(None, (lacking_text(lacks), reading.reason)))
     accepted = not reading.reason and all(deficit.accepted for deficit in lacks)
-    stands = reading.position, tso_time(reading.position)
     return AsOfTable(
         *shown,
         reading.snapshot_id,
-        *stands,
+        reading.position,
+        tso_time(reading.position),
         not reason,
         reason,
         reading.read,
         reading.converted,
         bool(reason) and accepted,
     )
+
+
+def _absence(table: LakeTable, at: Tso) -> str:
+    """Return the reason why the lake has no such table at a moment, "" if it may have one."""
+    if (gone := table.gone_since(at)) is not None:
+        return f"it was dropped at {gone}"
+    if table.begins is not None and min(at, table.label.progress.tso) < table.begins:
+        return (
+            f"it begins at {table.begins} ({tso_time(table.begins)}), with the RENAME that brought its source table "
+            "under its rule in the setting history"
+        )
+    return ""
+
+
+def _in_snapshot(state: LakeState, table: LakeTable, standing: _Standing, *, complete: bool) -> _Reading:
+    """Return the reading of a snapshot; one that is not complete may miss changes after its position."""
+    snapshot = state.file(table.metadata_location).snapshots.get(standing.snapshot_id)
+    condition = LIVING if snapshot is not None and snapshot.marks_deletes else ""
+    condition = _open_at(standing.position) if table.life.kind == "scd2" else condition
+    read = snapshot_statements(
+        state.settings, table.identifier, table.metadata_location, standing.snapshot_id, condition
+    )
+    return _Reading(standing.snapshot_id, standing.position, "" if complete else _may_miss(standing.position), read)
 
 
 def _may_miss(position: Tso) -> str:
