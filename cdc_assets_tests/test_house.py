@@ -99,7 +99,6 @@ NAMED_ELSEWHERE = {
     "defs/names.py": "the asset of topics is called so",
     "settings/model.py": "the setting initial.dump may hold secrets",
     "sources/storage_sink/options.py": "TiCDC has tables of options by protocol",
-    "planning/inputs.py": "a plan without settings reads rows as CSV",
 }
 """Files outside that name a plug all the same, with the reason."""
 
