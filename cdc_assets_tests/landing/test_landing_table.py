@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import BadRequestError, CommitFailedException, CommitStateUnknownException
 
-from cdc_assets.errors import BadSettings, InputError, TableMoved
+from cdc_assets.errors import BadSettings, InputError, LakeUnavailable, TableMoved
 from cdc_assets.lake.row_groups import WrittenFile
 from cdc_assets.lake.table_files import referenced_files
 from cdc_assets.landing import iceberg
@@ -20,7 +20,10 @@ from cdc_assets.landing.landing import Landing
 from cdc_assets.landing.maintenance import LandingLimits, maintain_landing
 from cdc_assets.landing.retention import Retention, TableNeed
 from cdc_assets.settings.lake import LakeSettings
+from cdc_assets_tests.lake.test_lost_answers import changes_something
 from cdc_assets_tests.landing.test_landing import URI, Broker, broker, ddl, mark, row
+from cdc_assets_tests.servers.counted import counted
+from cdc_assets_tests.servers.lakes import Stores
 from cdc_assets_tests.topic_feed import TopicFeed
 
 
@@ -264,6 +267,37 @@ def test_what_took_effect_and_was_answered_otherwise_is_neither_undone_nor_repea
     assert rows(other) == [(0, 1), (0, 3)]
     assert landed.proven == 170
     other.close()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("kind", "server"), [("rest", "uri"), ("glue", "glue.endpoint")])
+def test_what_is_landed_through_a_catalog_that_loses_answers_is_there_once(
+    kind: str, server: str, stores: Stores
+) -> None:
+    """Snapshots are removed by what a catalog of its kind takes, and no commit is undone that took effect."""
+    changed = list[bool]()
+
+    def is_lost(head: list[bytes]) -> bool:
+        if changes_something(head):
+            changed.append(len(changed) % 4 == 3)
+            return changed[-1]
+        return False
+
+    with counted(stores.rest.uri if kind == "rest" else stores.glue, is_lost) as way:
+        table = LandingTable(stores.settings(kind, **{server: way.endpoint}), "shop")
+        table.table._most_past = 2
+        feed = TopicFeed.of(Broker(), sink_uri=URI, store=table)
+        for at in range(12):
+            broker(feed).send(0, *([ddl(100)] if not at else []), row(120 + at, at, 7), mark(150 + at))
+            for _ in range(4):
+                with suppress(TableMoved, LakeUnavailable):
+                    feed.landing.advance()
+                    break
+        assert rows(table) == [(0, 1 + 2 * at) for at in range(12)]
+        assert any(changed)
+        assert snapshots(feed) < 9
+        table.close()
 
 
 def test_of_two_that_put_the_same_files_together_one_wins(feed: TopicFeed) -> None:
