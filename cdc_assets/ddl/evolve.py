@@ -638,6 +638,10 @@ def _of_server(old: Column, new: Column, server: str) -> str:
     """
     if server and old.type in FLOATING and new.type in (*CHARACTER, *BINARY):
         return "prints numbers from 1e15 on, and small ones, with an exponent"
+    text = old if old.type in CHARACTER else new
+    between_bytes = (old.type in CHARACTER and new.type in BINARY) or (old.type in BINARY and new.type in CHARACTER)
+    if server and between_bytes and text.collation and charset_of(text.collation) not in _UTF8:
+        return f"takes the bytes of {charset_of(text.collation)}, and TiDB keeps every text in UTF-8"
     if server and old.type == "BIT" and new.type in _STORED_BYTES:
         return "keeps the bytes of BIT, and prints no number"
     if server == "mariadb" and new.type in (*_SECONDS, *INTEGER) and old.type in (*_SECONDS, *CHARACTER, *_NUMBERS):
@@ -662,3 +666,4 @@ def _fraction(column: Column) -> int:
 
 
 _WIDE = ("utf8mb4", "gb18030")
+_UTF8 = ("utf8mb4", "utf8mb3", "utf8", "ascii")
