@@ -223,6 +223,8 @@ def _change(change: SchemaChange) -> str:
             return f"drop column {name}"
         case RenameColumn(old, new):
             return f"rename column {old} to {new}"
+        case RetypeColumn(old, new) if column_type(old) == column_type(new) and old.nullable and not new.nullable:
+            return f"fill NULL in {new.name}, which is NOT NULL from now on"
         case RetypeColumn(old, new, _, approximate):
             guess = f" (approximate: {approximate})" if approximate else ""
             return f"change {new.name} from {column_type(old)} to {column_type(new)}{guess}"
