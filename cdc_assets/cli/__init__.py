@@ -65,7 +65,7 @@ from cdc_assets.cli.query import query, query_line
 from cdc_assets.cli.setup import setup
 from cdc_assets.errors import BadSettings, CdcError, SetupError
 from cdc_assets.model.features import parts
-from cdc_assets.model.findings import UNMATCHED, Severity
+from cdc_assets.model.findings import ABOUT_SETTINGS, Severity
 from cdc_assets.model.progress import State
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.requests import operations, pairs
@@ -256,7 +256,9 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
             listing, planned = planner.plan()
             waiting = planner.waiting()
             checked = planner.findings(listing, planned)
-            findings = [note for note in checked if note.severity is not Severity.WARNING or note.rule == UNMATCHED]
+            findings = [
+                note for note in checked if note.severity is not Severity.WARNING or note.rule in ABOUT_SETTINGS
+            ]
         lake = begun(target.lake)
         steps = describe_plan(planned, row_counts(lake, settings) if lake is not None else None)
         lacking = incomplete_tables(planned.history)

@@ -33,6 +33,9 @@ RULES = (
 )  # fmt: skip
 """All rules, the most important first: what stops a feed, lost rows, wrong rows, approximations, the rest."""
 
+ABOUT_SETTINGS = frozenset((UNMATCHED, "layout"))
+"""Rules about settings that do not do what they ask for: a plan shows them before anything is applied."""
+
 SEEN_IN_ROWS = frozenset(
     ("zone", "undecided-rows", "rows-run-again", "joint-files", "doubled-rows", "patches-passed-over", "alike-keys",
      "changed-values")

@@ -144,6 +144,19 @@ def test_plan_names_each_ddl_with_its_cost_and_touches_nothing(tmp_path: Path, h
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_plan_tells_settings_that_do_nothing(tmp_path: Path, here: Commands) -> None:
+    feed, file = LittleFeed(tmp_path), tmp_path / "feeds.yaml"
+    feed.create("shop.t")
+    feed.publish(FIRST + 9)
+    one = {"sink_uri": f"file://{feed.bucket}?protocol=csv", "changefeed_config": str(feed.toml)}
+    lines = {"lag_targets": {"shop.tt": 60}, "sort_by": {"shop.*": ["id"]}}
+    file.write_text(json.dumps({"lake": {"warehouse": str(tmp_path / "lake")}, "changefeeds": [{**one, **lines}]}))
+    process = here("plan", "--settings", str(file))
+    assert process.returncode == 0, process.stderr
+    assert "    lag_targets: shop.tt (is shop.t meant?)" in process.stdout.splitlines()
+    assert "sort_by" not in process.stdout
+
+
 def test_apply_then_apply_again_then_status(tmp_path: Path, here: Commands) -> None:
     from cdc_assets.lake.state import LakeState
     from cdc_assets.settings.lake import LakeSettings
