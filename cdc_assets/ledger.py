@@ -188,13 +188,13 @@ def settled_rows(
     connection: sa.Connection, changefeed: str, names: Sequence[str], without: Iterable[SettledFiles]
 ) -> list[sa.Row[Any]]:
     """Return columns of the settled files that are in other directories than these."""
-    known = connection.execute(_select(_SETTLED, ("directory",)), {"changefeed": changefeed})
+    directories = connection.execute(_select(_SETTLED, ("directory",)), {"changefeed": changefeed})
     left_out = {settled.directory for settled in without}
-    wanted = [row[0] for row in known if row[0] not in left_out]
+    chosen = [row[0] for row in directories if row[0] not in left_out]
     rows = list[sa.Row[Any]]()
     columns = [_SETTLED_FILES.c[name] for name in names]
-    for at in range(0, len(wanted), _MANY):
-        some = _SETTLED_FILES.c.directory.in_(wanted[at : at + _MANY])
+    for at in range(0, len(chosen), _MANY):
+        some = _SETTLED_FILES.c.directory.in_(chosen[at : at + _MANY])
         query = sa.select(*columns).where(_SETTLED_FILES.c.changefeed == changefeed, some)
         rows += connection.execute(query).all()
     return rows
@@ -310,8 +310,8 @@ class _Database:
 def _make_tables(engine: sa.Engine) -> None:
     """Make the tables that are missing, all at once: SQLite would write its file anew for each."""
     with engine.begin() as connection:
-        known = sa.inspect(connection).get_table_names()
-        missing = [table for table in _TABLES_IN_ORDER if table.name not in known]
+        table_names = sa.inspect(connection).get_table_names()
+        missing = [table for table in _TABLES_IN_ORDER if table.name not in table_names]
         if missing and engine.dialect.name == "sqlite":
             connection.exec_driver_sql("BEGIN IMMEDIATE")  # Python's driver begins nothing for a CREATE TABLE
         for table in missing:
@@ -392,10 +392,12 @@ class Ledger:
         window began, stays with the table that it was read for before: of another one that had the name then.
         """
         table, life = life, life.source
-        known = {stats.path: stats for stats in files}
-        if not known:
+        stats_by_path = {stats.path: stats for stats in files}
+        if not stats_by_path:
             return
-        older = [path for path, stats in known.items() if stats.max_commit_ts is None or stats.max_commit_ts <= since]
+        older = [
+            path for path, stats in stats_by_path.items() if stats.max_commit_ts is None or stats.max_commit_ts <= since
+        ]
         if older:
             with self._database.read() as connection:
                 for at in range(0, len(older), _MANY):
@@ -403,7 +405,7 @@ class Ledger:
                         FILES.c.changefeed == changefeed, FILES.c.life != str(life)
                     )
                     for (path,) in connection.execute(other_paths.where(FILES.c.path.in_(older[at : at + _MANY]))):
-                        del known[path]
+                        del stats_by_path[path]
         rows = [
             {
                 **{name: getattr(stats, name) for name in _OF_STATS},
@@ -414,17 +416,17 @@ class Ledger:
                 "read_at": time.time(),
                 "key_ranges": _format_key_ranges(stats.keys),
             }
-            for stats in known.values()
+            for stats in stats_by_path.values()
         ]
-        paths = [{"changefeed": changefeed, "path": path} for path in known]
+        paths = [{"changefeed": changefeed, "path": path} for path in stats_by_path]
         with self._database.write() as connection:
             if revision is not None and _revision_of(connection, changefeed, table) not in ("", revision):
                 rows = [{**row, "key_ranges": "[]"} for row in rows]
             if rows:
-                remove_entries(connection, changefeed, list(known))
+                remove_entries(connection, changefeed, list(stats_by_path))
                 connection.execute(_delete(_FIDELITY, _OF_PATH), paths)
                 connection.execute(_insert(FILES), rows)
-            for stats in known.values():
+            for stats in stats_by_path.values():
                 _insert_notes(connection, changefeed, life, stats)
             if account is not None:
                 key = {"changefeed": changefeed, "life": account.life, "hi": account.hi}
@@ -792,10 +794,10 @@ def _with_point(points: list[list[float]], now: float, through: Tso) -> list[lis
     """
     if through <= 0 or (points and points[-1][1] == through):
         return points
-    kept = [] if points and points[-1][1] > through else points
-    if len(kept) > 1 and kept[-1][0] - kept[-2][0] < _APART_SECONDS:
-        kept = kept[:-1]
-    return [*kept[1 - MOST_POINTS :], [round(now, 3), through]]
+    newest_points = [] if points and points[-1][1] > through else points
+    if len(newest_points) > 1 and newest_points[-1][0] - newest_points[-2][0] < _APART_SECONDS:
+        newest_points = newest_points[:-1]
+    return [*newest_points[1 - MOST_POINTS :], [round(now, 3), through]]
 
 
 _APART_SECONDS = 30
@@ -852,8 +854,10 @@ def _reports(connection: sa.Connection, changefeed: str, life: str | None) -> di
         by_column.setdefault((of, column), {})[rule] = int(count)
     reports: dict[str, list[ColumnFidelity]] = {}
     for of, column, source, lake, grade, rule in rows:
-        kept = ColumnFidelity(column, source, lake, Grade(grade), rule, by_column.get((source_of(of), column), {}))
-        reports.setdefault(of, []).append(kept)
+        column_fidelity = ColumnFidelity(
+            column, source, lake, Grade(grade), rule, by_column.get((source_of(of), column), {})
+        )
+        reports.setdefault(of, []).append(column_fidelity)
     return {of: tuple(columns) for of, columns in reports.items()}
 
 

@@ -158,13 +158,13 @@ def commands() -> None:
 @click.option("--quarantine", is_flag=True, help="Set aside records that do not fit, and apply the rest.")
 @decode_option
 @common_options
-def apply(as_json: bool, debug: bool, **given: Any) -> int:
+def apply(as_json: bool, debug: bool, **arguments: Any) -> int:
     """Bring the lake's tables to the changefeed's checkpoint."""
     from cdc_assets.jvm.jars import ready_jars
     from cdc_assets.operations.opening import open_pipeline
     from cdc_assets.report.as_json import outcome_json
 
-    target = target_of(given)
+    target = target_of(arguments)
     lake = lake_of(target)
     ready_jars(lake.extras)
     code, tables = DONE, list[str]()
@@ -178,7 +178,7 @@ def apply(as_json: bool, debug: bool, **given: Any) -> int:
         else:
             show_outcome(outcome, run_options(settings.name if len(target.changefeeds) > 1 else ""))
     if not as_json and tables:
-        click.echo(query_line(lake, given["settings"], tables))
+        click.echo(query_line(lake, arguments["settings"], tables))
     return code
 
 
@@ -192,27 +192,27 @@ def apply(as_json: bool, debug: bool, **given: Any) -> int:
 )
 @feed_options
 @common_options
-def inspect(as_json: bool, debug: bool, **given: Any) -> int:
+def inspect(as_json: bool, debug: bool, **arguments: Any) -> int:
     """Show tables, versions, DDL, files and warnings of a changefeed, or with --initial of a dump. Reads only."""
     from cdc_assets.operations.inspect import inspect_changefeed
     from cdc_assets.report.text import inspection_lines
 
-    if given["initial"] and not given["sink_uri"]:
-        return _inspect_initial(given, as_json)
-    target = target_of(given)
+    if arguments["initial"] and not arguments["sink_uri"]:
+        return _inspect_initial(arguments, as_json)
+    target = target_of(arguments)
     inspections = (inspect_changefeed(settings, target.lake) for settings in target.changefeeds)
     return _show_inspected(
         ((inspection, inspection.sound, inspection_lines(inspection)) for inspection in inspections), as_json
     )
 
 
-def _inspect_initial(given: dict[str, Any], as_json: bool) -> int:
+def _inspect_initial(arguments: dict[str, Any], as_json: bool) -> int:
     from cdc_assets.features.dumps.report import dump_lines
     from cdc_assets.features.dumps.settings import InitialSettings
     from cdc_assets.operations.inspect import inspect_initial
 
-    initial = InitialSettings(**initial_of(given))
-    inspections = inspect_initial(initial.connect(pairs(given["storage"], "--storage-option")))
+    initial = InitialSettings(**initial_of(arguments))
+    inspections = inspect_initial(initial.connect(pairs(arguments["storage"], "--storage-option")))
     return _show_inspected(
         ((inspection, inspection.sound, dump_lines(inspection)) for inspection in inspections), as_json
     )
@@ -240,7 +240,7 @@ def _show_inspected(inspected: Iterable[tuple[Any, bool, Iterable[str]]], as_jso
 @feed_options
 @lake_options(required=False)
 @common_options
-def plan(as_json: bool, debug: bool, **given: Any) -> int:
+def plan(as_json: bool, debug: bool, **arguments: Any) -> int:
     """Show what `apply` would do: each DDL with its text, its cost and how to undo it. Reads only."""
     from cdc_assets.operations.opening import begun, open_planner
     from cdc_assets.operations.status import row_counts, stopped_at_rows
@@ -249,7 +249,7 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
     from cdc_assets.report.tables import incomplete_causes, incomplete_tables
     from cdc_assets.report.text import plan_lines
 
-    target = target_of(given)
+    target = target_of(arguments)
     code = DONE
     for settings in target.changefeeds:
         with open_planner(settings, begun(target.lake)) as planner:
@@ -326,11 +326,11 @@ def status(
         raise BadSettings("--landing, --warnings and --cuts exclude each other. Give one of them.")
     lake, loaded = named_lake(warehouse, settings)
     feeds = {feed.name: feed for feed in loaded.changefeeds} if loaded is not None else {}
-    known = lake_status(lake, fidelity=as_json)
-    rows = [row for row in known if dropped or row.unfinished or row.state is not State.DROPPED]
+    tables = lake_status(lake, fidelity=as_json)
+    rows = [row for row in tables if dropped or row.unfinished or row.state is not State.DROPPED]
     if cuts_only:
         return show_cuts(lake_cuts(lake), as_json)
-    landings = landing_status(lake, known, feeds)
+    landings = landing_status(lake, tables, feeds)
     warnings = {} if landing_only else lake_warnings(lake)
     if as_json and warnings_only:
         show_json({name: [dataclasses.asdict(group) for group in groups] for name, groups in warnings.items()})
@@ -346,10 +346,10 @@ def status(
             show_cuts(cuts, as_json)
         if not rows or (landing_only and not landings):
             nothing = "The lake has no table yet. If a run was interrupted, run `cdc-assets apply` again: it goes on."
-            nothing = "All tables of the lake are dropped; --all shows them." if known else nothing
+            nothing = "All tables of the lake are dropped; --all shows them." if tables else nothing
             click.echo("Nothing of topics is landed in the lake." if rows else nothing)
     held = any(row.wants_a_person or row.state is State.LOADING for row in rows)
-    held |= any(landing.unreadable for landing in landings) or not (known or landings)
+    held |= any(landing.unreadable for landing in landings) or not (tables or landings)
     return HELD if held else DONE
 
 
@@ -450,7 +450,7 @@ def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | Non
 @feed_options
 @lake_options(required=True)
 @common_options
-def release(as_json: bool, debug: bool, listed: bool, **given: Any) -> int:
+def release(as_json: bool, debug: bool, listed: bool, **arguments: Any) -> int:
     """Decide the DDL of TABLE at VERSION, which is held: --apply "DDL", --skip or --rebuild. Then run apply again.
 
     Asks first where rows are deleted by it.
@@ -460,59 +460,67 @@ def release(as_json: bool, debug: bool, listed: bool, **given: Any) -> int:
     records in the lake that such tables had no rows before the changefeed began.
     """
     if listed:
-        return _show_releases(as_json, given)
-    return _complete(as_json, given) if given["complete"] or given["accept_incomplete"] else _decide(as_json, given)
+        return _show_releases(as_json, arguments)
+    return (
+        _complete(as_json, arguments)
+        if arguments["complete"] or arguments["accept_incomplete"]
+        else _decide(as_json, arguments)
+    )
 
 
-def _complete(as_json: bool, given: dict[str, Any]) -> int:
+def _complete(as_json: bool, arguments: dict[str, Any]) -> int:
     from cdc_assets.features.completeness.operations import accept_incomplete, say_complete, unsay_complete
 
-    patterns, table, undo, accepts = (given[name] for name in ("complete", "table", "undo", "accept_incomplete"))
-    dry_run: bool = given["dry_run"]
-    of_ddl = given["text"] is not None or any(given[name] for name in ("version", "skip", "rebuild", "new_settings"))
+    patterns, table, undo, accepts = (arguments[name] for name in ("complete", "table", "undo", "accept_incomplete"))
+    dry_run: bool = arguments["dry_run"]
+    of_ddl = arguments["text"] is not None or any(
+        arguments[name] for name in ("version", "skip", "rebuild", "new_settings")
+    )
     if of_ddl or bool(table) != accepts or (patterns and accepts):
         raise BadSettings(
             "--complete PATTERN, or TABLE --accept-incomplete, is given alone or with --undo: it is about whole "
             "tables, not about one DDL."
         )
-    with opened("A release concerns", {**given, "complete": ()}) as pipeline:
-        who, run = given["who"], run_name()
+    with opened("A release concerns", {**arguments, "complete": ()}) as pipeline:
+        who, run = arguments["who"], run_name()
         if accepts:
-            left = accept_incomplete(pipeline, table, who, run, undo=undo, dry_run=dry_run)
+            incomplete = accept_incomplete(pipeline, table, who, run, undo=undo, dry_run=dry_run)
         else:
-            left = (unsay_complete if undo else say_complete)(pipeline, patterns, who, run, dry_run=dry_run)
+            incomplete = (unsay_complete if undo else say_complete)(pipeline, patterns, who, run, dry_run=dry_run)
     if as_json:
         show_json(
             {"accepted" if accepts else "complete": table or patterns, "undone": undo, "dry_run": dry_run}
-            | {"incomplete": left}
+            | {"incomplete": incomplete}
         )
     else:
-        for name, sentence in left.items():
+        for name, sentence in incomplete.items():
             click.echo(f"{name}: {sentence}")
         would = "Would be incomplete" if dry_run else "Still incomplete"
-        click.echo(f"{would}: {counted(len(left), 'table')}." if left else "No table is incomplete.")
-    return HELD if left else DONE
+        click.echo(f"{would}: {counted(len(incomplete), 'table')}." if incomplete else "No table is incomplete.")
+    return HELD if incomplete else DONE
 
 
-def _decide(as_json: bool, given: dict[str, Any]) -> int:
+def _decide(as_json: bool, arguments: dict[str, Any]) -> int:
     from cdc_assets.operations.release import decide
     from cdc_assets.report.plan_text import describe_plan
     from cdc_assets.report.text import step_lines
 
-    with opened("A release concerns", given) as pipeline:
-        ways = [way for way in ("skip", "rebuild", "new-settings", "undo") if given[way.replace("-", "_")]]
-        life, proposal = decide(pipeline, given["table"], given["version"], ways, given["text"], given["who"])
+    with opened("A release concerns", arguments) as pipeline:
+        ways = [way for way in ("skip", "rebuild", "new-settings", "undo") if arguments[way.replace("-", "_")]]
+        life, proposal = decide(
+            pipeline, arguments["table"], arguments["version"], ways, arguments["text"], arguments["who"]
+        )
         steps = describe_plan(dataclasses.replace(proposal.plan, steps=proposal.plan.of(life)))
         if not as_json:
             for line in step_lines(steps):
                 click.echo(line)
-        if not given["dry_run"]:
+        if not arguments["dry_run"]:
             if proposal.deletes_rows:
-                confirm(f"Let the next `apply` delete rows of {life}?", given["yes"])
+                confirm(f"Let the next `apply` delete rows of {life}?", arguments["yes"])
             proposal.record(pipeline)
     if as_json:
         show_json({"table": str(life), "steps": [dataclasses.asdict(step) for step in steps]})
-    elif given["dry_run"]:
+    elif arguments["dry_run"]:
         click.echo("Nothing was recorded.")
     elif any(step.action == "hold" for step in steps):
         click.echo("The table is held by this until it is decided.")
@@ -521,11 +529,11 @@ def _decide(as_json: bool, given: dict[str, Any]) -> int:
     return HELD if any(step.action == "hold" for step in steps) else DONE
 
 
-def _show_releases(as_json: bool, given: dict[str, Any]) -> int:
+def _show_releases(as_json: bool, arguments: dict[str, Any]) -> int:
     from cdc_assets.operations.release import RECORD, recorded
     from cdc_assets.operations.status import recorded_decisions
 
-    lake, names = lake_and_names(given)
+    lake, names = lake_and_names(arguments)
     heads = ("changefeed", *RECORD)
     rows = [(name, *row) for name in names for row in recorded(recorded_decisions(lake, name))]
     if as_json:

@@ -42,7 +42,9 @@ ENGINE_NAMES = ("spark", "trino", "duckdb", "pyiceberg")
 @feed_options
 @lake_options(required=True)
 @common_options
-def as_of(as_json: bool, debug: bool, moment: str, tables: tuple[str, ...], engine: str | None, **given: Any) -> int:
+def as_of(
+    as_json: bool, debug: bool, moment: str, tables: tuple[str, ...], engine: str | None, **arguments: Any
+) -> int:
     """Show each TABLE (default: all) as it was at a MOMENT, and the statements that read it.
 
     MOMENT is a TSO, a time such as 2026-01-31T13:45:00Z, or the name of a cut. Needs the lake only (--warehouse;
@@ -51,7 +53,7 @@ def as_of(as_json: bool, debug: bool, moment: str, tables: tuple[str, ...], engi
     from cdc_assets.operations.as_of import as_of as run
     from cdc_assets.operations.status import lake_cuts
 
-    lake, names = lake_and_names(given)
+    lake, names = lake_and_names(arguments)
     states, without = [], dict[str, str]()
     cuts = lake_cuts(lake) if len(names) > 1 else {}
     having = [name for name in names if moment in {cut.name for cut in cuts.get(name, ())}]

@@ -228,8 +228,8 @@ def run_demo(directory: str, *, topics: bool = False) -> int:
     finally:
         watch.close()
     click.echo("")
-    known = lake_status(lake)
-    show_status((row for row in known if row.state is not State.DROPPED), landing_status(lake, known))
+    tables = lake_status(lake)
+    show_status((row for row in tables if row.state is not State.DROPPED), landing_status(lake, tables))
     with open_state(lake, NAME) as state:
         accounts, savings = (state.read(TableId("bank", table)).sort_by("id") for table in ("accounts", "savings"))
     click.echo(f"\nbank.accounts, read back from the lake (5 of {accounts.num_rows} rows):")

@@ -42,9 +42,9 @@ class HelpCommand(click.Command):
         examples: Sequence[str] = (),
         flags: Flags = "named",
         uses: Sequence[str] = (),
-        **given: Any,
+        **attributes: Any,
     ) -> None:
-        super().__init__(*arguments, **given)
+        super().__init__(*arguments, **attributes)
         self.examples = tuple(examples)
         self.flags = flags
         self.uses = frozenset(uses)
@@ -80,9 +80,9 @@ class HelpGroup(click.Group):
         *arguments: Any,
         examples: Sequence[str] = (),
         groups: Mapping[str, Sequence[str]],
-        **given: Any,
+        **attributes: Any,
     ) -> None:
-        super().__init__(*arguments, **given)
+        super().__init__(*arguments, **attributes)
         self.examples = tuple(examples)
         self.groups = groups
 

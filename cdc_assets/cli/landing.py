@@ -53,14 +53,14 @@ def landing() -> None:
 @feed_options
 @lake_options(required=True)
 @common_options
-def list_(as_json: bool, debug: bool, **given: Any) -> int:
+def list_(as_json: bool, debug: bool, **arguments: Any) -> int:
     """Show messages that cannot be read, with their bytes, and every decision.
 
     Needs the lake only (--warehouse; --name for one changefeed of it).
     """
     from cdc_assets.operations.decide_landed import decided
 
-    done, unread = decided(*lake_and_names(given))
+    done, unread = decided(*lake_and_names(arguments))
     if as_json:
         show_json(
             {"unread": [dataclasses.asdict(o) for o in unread], "decisions": [dataclasses.asdict(o) for o in done]}
@@ -91,7 +91,7 @@ def list_(as_json: bool, debug: bool, **given: Any) -> int:
 @feed_options
 @lake_options(required=True)
 @common_options
-def release(as_json: bool, debug: bool, topic: str, partition: int, offset: int, again: bool, **given: Any) -> int:
+def release(as_json: bool, debug: bool, topic: str, partition: int, offset: int, again: bool, **arguments: Any) -> int:
     """Skip a message that cannot be read, so that it holds nothing any more.
 
     With --again it is read again instead. A table that is applied beyond its rows is held until it is rebuilt.
@@ -99,9 +99,9 @@ def release(as_json: bool, debug: bool, topic: str, partition: int, offset: int,
     from cdc_assets.model.offsets import Partition
     from cdc_assets.operations.decide_landed import release_message
 
-    with _opened(given) as (pipeline, run):
+    with _opened(arguments) as (pipeline, run):
         place = Partition(topic, partition)
-        late = release_message(pipeline, place, offset, again=again, who=given["who"], run=run)
+        late = release_message(pipeline, place, offset, again=again, who=arguments["who"], run=run)
     names = [str(table) for table in late]
     decision_text = "read again" if again else "passed over"
     _say(
@@ -125,7 +125,7 @@ def release(as_json: bool, debug: bool, topic: str, partition: int, offset: int,
 @feed_options
 @lake_options(required=True)
 @common_options
-def accept_loss(as_json: bool, debug: bool, topic: str, partition: int, first: int, last: int, **given: Any) -> int:
+def accept_loss(as_json: bool, debug: bool, topic: str, partition: int, first: int, last: int, **arguments: Any) -> int:
     """Accept that the messages from offset FIRST to LAST are lost, and land those behind them.
 
     Tables of the topic may lack changes from then on, and every listing says so. Import them anew from a dump.
@@ -134,8 +134,8 @@ def accept_loss(as_json: bool, debug: bool, topic: str, partition: int, first: i
     from cdc_assets.operations.decide_landed import accept_loss as decide
 
     lost = OffsetRange(Partition(topic, partition), first, max(first, last + 1))
-    with _opened(given, is_there=False) as (pipeline, run):  # the first landing may have stopped at it
-        decide(pipeline, lost, given["who"], run)
+    with _opened(arguments, is_there=False) as (pipeline, run):  # the first landing may have stopped at it
+        decide(pipeline, lost, arguments["who"], run)
     _say(as_json, f"The loss of {first}..{last} of {lost.partition} is accepted.", {"lost": str(lost)})
     return DONE
 
@@ -151,7 +151,7 @@ def accept_loss(as_json: bool, debug: bool, topic: str, partition: int, first: i
 @feed_options
 @lake_options(required=True)
 @common_options
-def declare_dead(as_json: bool, debug: bool, topic: str, partition: int, **given: Any) -> int:
+def declare_dead(as_json: bool, debug: bool, topic: str, partition: int, **arguments: Any) -> int:
     """Declare that a PARTITION of a TOPIC gets no more messages: the checkpoint does not wait for it.
 
     Ends by itself if a message comes after all.
@@ -160,16 +160,16 @@ def declare_dead(as_json: bool, debug: bool, topic: str, partition: int, **given
     from cdc_assets.operations.decide_landed import declare_dead as decide
 
     place = Partition(topic, partition)
-    with _opened(given) as (pipeline, run):
-        decide(pipeline, place, given["who"], run)
+    with _opened(arguments) as (pipeline, run):
+        decide(pipeline, place, arguments["who"], run)
     _say(as_json, f"{place} is declared dead.", {"dead": str(place)})
     return DONE
 
 
 @contextmanager
-def _opened(given: dict[str, Any], *, is_there: bool = True) -> Iterator[tuple[Pipeline, str]]:
+def _opened(arguments: dict[str, Any], *, is_there: bool = True) -> Iterator[tuple[Pipeline, str]]:
     """Open the one changefeed that a decision concerns, with the name of this run."""
-    with opened("A decision concerns", given, is_there=is_there) as pipeline:
+    with opened("A decision concerns", arguments, is_there=is_there) as pipeline:
         yield pipeline, run_name()
 
 

@@ -41,8 +41,8 @@ def operation_command(operation: Operation[Any]) -> HelpCommand:
     fields = {field.name: field for field in dataclasses.fields(operation.request)}
     described = {f"request_{name}": field for name, field in fields.items() if field.metadata["place"] != "form"}
 
-    def run(as_json: bool, debug: bool, yes: bool = False, **given: Any) -> int:
-        request = operation.request(**{field.name: given.pop(name) for name, field in described.items()})
+    def run(as_json: bool, debug: bool, yes: bool = False, **arguments: Any) -> int:
+        request = operation.request(**{field.name: arguments.pop(name) for name, field in described.items()})
         request.check()
 
         def say(sentence: str) -> None:
@@ -51,7 +51,7 @@ def operation_command(operation: Operation[Any]) -> HelpCommand:
 
         operation_run = OperationRun(run_name(), say, lambda question: confirm(question, yes), attended=True)
         code, documents, every_part = DONE, list[Any](), list[Any]()
-        for opening in _opened(operation, request, given):
+        for opening in _opened(operation, request, arguments):
             parts_done = list[Any]()
             with opening as pipeline:
                 for part in operation.carry_out(pipeline, operation_run, request):
@@ -102,15 +102,15 @@ def _parameter(name: str, field: dataclasses.Field[Any]) -> Callable[[Any], Any]
 
 
 def _opened(
-    operation: Operation[Any], request: Request, given: dict[str, Any]
+    operation: Operation[Any], request: Request, arguments: dict[str, Any]
 ) -> Iterator[AbstractContextManager[LakePipeline]]:
     """Yield an opener for each changefeed on which an operation is carried out. Raises BadSettings."""
     if operation.concerns:
-        yield opened(operation.concerns, given, is_there=operation.in_lake)
+        yield opened(operation.concerns, arguments, is_there=operation.in_lake)
         return
     from cdc_assets.operations.opening import open_pipeline, refuse_missing
 
-    target = target_of(given)
+    target = target_of(arguments)
     lake = lake_of(target)
     for settings in target.changefeeds:
         request.check_settings(settings)

@@ -43,9 +43,9 @@ class CommandTarget:
     lake: LakeSettings | None
 
 
-def _described_by(*names: str, **given: Any) -> Callable[[Any], Any]:
+def _described_by(*names: str, **attributes: Any) -> Callable[[Any], Any]:
     """Return an option that describes a changefeed."""
-    return click.option(*names, cls=ChangefeedOption, **given)
+    return click.option(*names, cls=ChangefeedOption, **attributes)
 
 
 _NAME_HELP = "Name of the changefeed, by which the lake knows its tables."
@@ -218,41 +218,43 @@ def run_name() -> str:
     return f"cli-{uuid.uuid4().hex[:12]}"
 
 
-def target_of(given: dict[str, Any]) -> CommandTarget:
+def target_of(arguments: dict[str, Any]) -> CommandTarget:
     """Return the changefeeds and the lake that the options name; raises BadSettings."""
     from cdc_assets.settings import config
 
     _refuse_unread()
-    if given.get("sink_uri"):
-        settings = config.from_flags(given.get("warehouse"), **_described(given))
+    if arguments.get("sink_uri"):
+        settings = config.from_flags(arguments.get("warehouse"), **_described(arguments))
         return CommandTarget(settings.changefeeds, settings.lake)
-    settings = load_settings(given.get("settings"))
-    chosen = (settings.changefeed(given["changefeed"]),) if given.get("changefeed") else settings.changefeeds
-    if given.get("quarantine"):
+    settings = load_settings(arguments.get("settings"))
+    chosen = (settings.changefeed(arguments["changefeed"]),) if arguments.get("changefeed") else settings.changefeeds
+    if arguments.get("quarantine"):
         chosen = tuple(changefeed.model_copy(update={"quarantine": True}) for changefeed in chosen)
-    if given.get("decode"):
-        chosen = tuple(changefeed.model_copy(update={"decode": given["decode"]}) for changefeed in chosen)
-    if given.get("complete"):
-        chosen = tuple(changefeed.with_complete(given["complete"]) for changefeed in chosen)
-    return CommandTarget(chosen, settings.lake_of(given.get("warehouse")))
+    if arguments.get("decode"):
+        chosen = tuple(changefeed.model_copy(update={"decode": arguments["decode"]}) for changefeed in chosen)
+    if arguments.get("complete"):
+        chosen = tuple(changefeed.with_complete(arguments["complete"]) for changefeed in chosen)
+    return CommandTarget(chosen, settings.lake_of(arguments.get("warehouse")))
 
 
-def _described(given: dict[str, Any]) -> dict[str, Any]:
+def _described(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of the changefeed that the options describe, by their names in a file."""
     plain_options = ("sink_uri", "tz", "accept_unordered", "new_collations", "topics", "schemas", "schema_registry")
     described = {
-        **{name: given[name] for name in plain_options},
-        "decode": given.get("decode"),
-        "changefeed_config": given["config"],
-        "quarantine": bool(given.get("quarantine")),
-        "keys": {table: columns.split(",") for table, columns in pairs(given["keys"], "--key").items()},
-        "history": {name: kinds.split(",") for name, kinds in pairs(given["history"], "--history").items()},
-        "storage_options": pairs(given["storage"], "--storage-option"),
-        "archive": {"uri": given["archive"], "layout": given["archive_layout"]} if given["archive"] else None,
-        "kafka": {name: _client_value(text) for name, text in pairs(given["kafka"], "--kafka").items()},
-        "initial": {**initial_of(given), "complete": given["complete"]},
+        **{name: arguments[name] for name in plain_options},
+        "decode": arguments.get("decode"),
+        "changefeed_config": arguments["config"],
+        "quarantine": bool(arguments.get("quarantine")),
+        "keys": {table: columns.split(",") for table, columns in pairs(arguments["keys"], "--key").items()},
+        "history": {name: kinds.split(",") for name, kinds in pairs(arguments["history"], "--history").items()},
+        "storage_options": pairs(arguments["storage"], "--storage-option"),
+        "archive": {"uri": arguments["archive"], "layout": arguments["archive_layout"]}
+        if arguments["archive"]
+        else None,
+        "kafka": {name: _client_value(text) for name, text in pairs(arguments["kafka"], "--kafka").items()},
+        "initial": {**initial_of(arguments), "complete": arguments["complete"]},
     }
-    return {"name": given["name"], **{name: value for name, value in described.items() if value not in (None, "")}}
+    return {"name": arguments["name"], **{name: value for name, value in described.items() if value not in (None, "")}}
 
 
 def load_settings(path: str | None) -> Settings:
@@ -260,8 +262,8 @@ def load_settings(path: str | None) -> Settings:
     from cdc_assets.settings.config import has_settings_file, load, settings_file
 
     if not has_settings_file(path):
-        known = {option for param in click.get_current_context().command.params for option in param.opts}
-        ways = " and ".join(option for option in ("--sink-uri", "--warehouse") if option in known)
+        spellings = {option for param in click.get_current_context().command.params for option in param.opts}
+        ways = " and ".join(option for option in ("--sink-uri", "--warehouse") if option in spellings)
         raise BadSettings(
             f"no settings are given, and {settings_file()} does not exist. Give --settings FILE"
             + (f", or {ways}." if ways else ".")
@@ -281,9 +283,11 @@ def _refuse_unread() -> None:
     context = click.get_current_context()
     options = {param.name: "/".join((*param.opts[:1], *param.secondary_opts)) for param in context.command.params}
     of_feeds = {param.name for param in feed_options(click.command()(lambda: None)).params}
-    given = [name for name in of_feeds if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
-    described = "sink_uri" in given
-    unread = sorted(options[name] for name in given if (name in _OF_FILES if described else name not in _BESIDE_FILES))
+    typed_options = [name for name in of_feeds if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    described = "sink_uri" in typed_options
+    unread = sorted(
+        options[name] for name in typed_options if (name in _OF_FILES if described else name not in _BESIDE_FILES)
+    )
     if unread and described:
         raise BadSettings(
             f"{', '.join(unread)} would not be read: --sink-uri and its options describe the one changefeed without a "
@@ -305,9 +309,9 @@ def run_options(changefeed: str = "") -> str:
     context = click.get_current_context()
     names = {param.name for param in feed_options(click.command()(lambda: None)).params} - {"complete"} | {"warehouse"}
     params = {param.name or "": param for param in context.command.params if param.name in names}
-    given = [name for name in params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
-    words = [f"--changefeed {shlex.quote(changefeed)}"] if changefeed and "changefeed" not in given else []
-    for name in sorted(given, key=lambda name: (name != "settings", name != "sink_uri")):
+    typed_options = [name for name in params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    words = [f"--changefeed {shlex.quote(changefeed)}"] if changefeed and "changefeed" not in typed_options else []
+    for name in sorted(typed_options, key=lambda name: (name != "settings", name != "sink_uri")):
         value, param = context.params[name], params[name]
         if isinstance(value, bool):
             words.append((param.opts if value else param.secondary_opts)[0])
@@ -315,7 +319,7 @@ def run_options(changefeed: str = "") -> str:
         values = value if isinstance(value, tuple) else (value,)
         safe = values if name in ("keys", "history") else [_SECRET_VALUE.sub(r"\1***", text) for text in values]
         words += [f"{param.opts[0]} {shlex.quote(text)}" for text in safe]
-    if "sink_uri" not in params and given == ["warehouse"]:
+    if "sink_uri" not in params and typed_options == ["warehouse"]:
         words.append("with the options of `apply` that describe the changefeed (--sink-uri, --config, --name)")
     return " ".join(words)
 
@@ -326,12 +330,12 @@ _SECRET_VALUE = re.compile(
 """The value of NAME=VALUE or of a parameter of a URI by a name that stands for a secret, and the login of a URI."""
 
 
-def initial_of(given: dict[str, Any]) -> dict[str, Any]:
+def initial_of(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the setting `initial` that --initial and --initial-option describe; raises BadSettings."""
     from cdc_assets.features.dumps.settings import initial_from_flags
 
-    options = pairs(given.get("initial_options") or (), "--initial-option")
-    return initial_from_flags(given.get("initial") or (), options)
+    options = pairs(arguments.get("initial_options") or (), "--initial-option")
+    return initial_from_flags(arguments.get("initial") or (), options)
 
 
 def _client_value(text: str) -> Any:
@@ -346,14 +350,14 @@ def lake_of(target: CommandTarget) -> LakeSettings:
 
 
 @contextmanager
-def opened(purpose: str, given: dict[str, Any], *, is_there: bool = False) -> Iterator[LakePipeline]:
+def opened(purpose: str, arguments: dict[str, Any], *, is_there: bool = False) -> Iterator[LakePipeline]:
     """Open the one changefeed that a command ("A rebuild concerns") is about; with `is_there` no lake is made.
 
     Raises BadSettings.
     """
     from cdc_assets.operations.opening import begun, open_pipeline, refuse_missing
 
-    target = target_of(given)
+    target = target_of(arguments)
     lake = lake_of(target)
     if is_there:
         refuse_missing(lake)
@@ -385,19 +389,22 @@ def named_lake(
     return lake, loaded
 
 
-def lake_and_names(given: dict[str, Any]) -> tuple[LakeSettings, list[str]]:
+def lake_and_names(arguments: dict[str, Any]) -> tuple[LakeSettings, list[str]]:
     """Return the lake and the changefeeds to show: of --warehouse alone all that it knows. Raises BadSettings."""
     from cdc_assets.operations.opening import read_ledger, refuse_empty
     from cdc_assets.settings.lake import LakeSettings
 
-    if given.get("warehouse") and not given.get("settings") and not given.get("sink_uri"):
-        lake, names = LakeSettings.from_warehouse(given["warehouse"]), [given["changefeed"] or given["name"]]
+    if arguments.get("warehouse") and not arguments.get("settings") and not arguments.get("sink_uri"):
+        lake, names = (
+            LakeSettings.from_warehouse(arguments["warehouse"]),
+            [arguments["changefeed"] or arguments["name"]],
+        )
         source = click.get_current_context().get_parameter_source("name")
-        if not given["changefeed"] and source is ParameterSource.DEFAULT:
+        if not arguments["changefeed"] and source is ParameterSource.DEFAULT:
             with read_ledger(lake) as ledger:
                 names = sorted(ledger.states()) or names
     else:
-        target = target_of(given)
+        target = target_of(arguments)
         lake, names = lake_of(target), [changefeed.name for changefeed in target.changefeeds]
     refuse_empty(lake)
     return lake, names

@@ -31,7 +31,7 @@ from cdc_assets.cli.options import (
 @lake_options(required=True)
 @common_options
 def explain(
-    as_json: bool, debug: bool, table: str, key: tuple[str, ...], since: str, until: str | None, **given: Any
+    as_json: bool, debug: bool, table: str, key: tuple[str, ...], since: str, until: str | None, **arguments: Any
 ) -> int:
     """Show where the row of TABLE with this KEY comes from: its changes in the input, DDL in between, runs.
 
@@ -43,7 +43,7 @@ def explain(
     from cdc_assets.operations.moments import position_of
     from cdc_assets.report.explanation import explanation_json, explanation_lines
 
-    with opened("A row is of", given, is_there=True) as pipeline:
+    with opened("A row is of", arguments, is_there=True) as pipeline:
         moments = (position_of(pipeline, text) for text in (since, until) if text is not None)
         explanation = run(pipeline, pipeline.lake, table, key, *moments)
     if as_json:

@@ -25,10 +25,10 @@ def setup(extras: tuple[str, ...], settings: str | None, jars_only: bool, debug:
     from cdc_assets.jvm.jars import fetch_jars
     from cdc_assets.settings.config import has_settings_file, load
 
-    wanted = list(extras)
+    needed_extras = list(extras)
     if has_settings_file(settings):
-        wanted += [extra for extra in load(settings).needed_lake().extras if extra not in wanted]
-    for path in fetch_jars(wanted):
+        needed_extras += [extra for extra in load(settings).needed_lake().extras if extra not in needed_extras]
+    for path in fetch_jars(needed_extras):
         click.echo(path)
     if not jars_only:
         archive = make_class_data()

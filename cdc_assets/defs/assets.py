@@ -309,11 +309,11 @@ def _through(
 
 
 def _needed(plan: Plan, key: PartitionKey, phase: Phase) -> list[Step]:
-    wanted: set[Step] = set()
+    planned_steps: set[Step] = set()
     for life in life_of(plan, key):
         through = key.version if phase is Phase.DDL else limit_of(plan, life, key.version)
-        wanted.update(related(plan, life, Progress(through, phase)))
-    return [step for step in plan.steps if step in wanted]
+        planned_steps.update(related(plan, life, Progress(through, phase)))
+    return [step for step in plan.steps if step in planned_steps]
 
 
 def _split(pipeline: LakePipeline, key: PartitionKey) -> tuple[list[Step], tuple[ApplyRows, ...]]:
@@ -328,9 +328,9 @@ def _split(pipeline: LakePipeline, key: PartitionKey) -> tuple[list[Step], tuple
     return steps, tuple(last)
 
 
-def _still(plan: Plan, wanted: list[Step]) -> list[Step]:
+def _still(plan: Plan, planned_steps: list[Step]) -> list[Step]:
     """The wanted steps that a fresh plan still has."""
-    places = {(step.life, step.at, type(step)) for step in wanted}
+    places = {(step.life, step.at, type(step)) for step in planned_steps}
     return [step for step in plan.steps if (step.life, step.at, type(step)) in places]
 
 

@@ -322,10 +322,10 @@ class _Rounds:
 
 def _chosen(plan: Plan, config: CatchUpConfig) -> tuple[set[Life], set[Life]]:
     """Return the tables of a run, and those of them that were requested; raises BadSettings."""
-    known = {str(life): life for life in plan.history.lives}
+    lives_by_text = {str(life): life for life in plan.history.lives}
 
     def named(texts: list[str]) -> set[Life]:
-        return {known.get(text) or table_called(text, plan.history.lives, plan).life for text in texts}
+        return {lives_by_text.get(text) or table_called(text, plan.history.lives, plan).life for text in texts}
 
     if not config.tables:
         taken = set(plan.history.lives) - named(config.exclude)

@@ -104,14 +104,14 @@ def _table_checks(source: ConfiguredFeed, specs: Sequence[dg.AssetCheckSpec]) ->
         out={name: dg.Out(None, is_required=False) for name in outputs},
     )
     def lake_tables(context: dg.AssetCheckExecutionContext, s3: S3Resource) -> Iterator[dg.AssetCheckResult]:
-        wanted = context.selected_asset_check_keys
+        selected_keys = context.selected_asset_check_keys
         with source.pipeline(s3) as pipeline:
             outcome = pipeline.status()
             results = list(table_results(source, pipeline, outcome.tables, outcome.plan, time.time()))
         for result in results:
             assert result.asset_key is not None
             assert result.check_name is not None
-            if dg.AssetCheckKey(result.asset_key, result.check_name) in wanted:
+            if dg.AssetCheckKey(result.asset_key, result.check_name) in selected_keys:
                 yield result
 
     return [
@@ -321,8 +321,8 @@ def arithmetic_result(key: dg.AssetKey, accounts: Sequence[WindowMetrics]) -> dg
     if accounts:
         last = accounts[-1]
         numbers = ("rows_before", "inserted", "updated", "deleted", "rows_after")
-        known = {name: getattr(last, name) for name in numbers}
-        metadata = {name: dg.MetadataValue.int(number) for name, number in known.items() if number is not None}
+        last_numbers = {name: getattr(last, name) for name in numbers}
+        metadata = {name: dg.MetadataValue.int(number) for name, number in last_numbers.items() if number is not None}
         metadata["window"] = f"{last.lo} < position <= {last.hi}"
     if wrong:
         metadata["windows that do not add up"] = _points(wrong)

@@ -40,9 +40,9 @@ class Changefeed(dg.Component):
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Changefeed:
         """Return the component of a `defs.yaml`, its templates resolved. Raises BadSettings."""
-        given = attributes.model_dump(mode="json", exclude_unset=True) if attributes is not None else {}
+        settings_given = attributes.model_dump(mode="json", exclude_unset=True) if attributes is not None else {}
         scope = context.resolution_context.at_path("attributes")
-        settings = {name: scope.resolve_value(value) for name, value in given.items()}
+        settings = {name: scope.resolve_value(value) for name, value in settings_given.items()}
         lake = settings.pop("lake", None)
         return cls({"lake": lake, "changefeeds": [settings]}, Path(context.path))
 

@@ -281,8 +281,8 @@ class RunEvents:
             return
         dml = asset_key(self._name, "dml")
         partition = format_partition_key(PartitionKey(event.file.table, event.at))
-        wanted = dg.AssetRecordsFilter(asset_key=dml, asset_partitions=[partition])
-        records = self._context.instance.fetch_materializations(wanted, limit=1).records
+        records_filter = dg.AssetRecordsFilter(asset_key=dml, asset_partitions=[partition])
+        records = self._context.instance.fetch_materializations(records_filter, limit=1).records
         target = None
         if records:
             target = AssetCheckEvaluationTargetMaterializationData(

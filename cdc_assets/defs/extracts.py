@@ -58,40 +58,40 @@ def window_range(start: datetime, end: datetime) -> tuple[Tso, Tso]:
 
 def extract_assets(source: ConfiguredFeed) -> list[dg.AssetsDefinition]:
     """Return an asset for each table of the setting `extracts`. Raises BadSettings."""
-    return [_extract_asset(source, name, given) for name, given in source.changefeed.extracts.items()]
+    return [_extract_asset(source, name, setting) for name, setting in source.changefeed.extracts.items()]
 
 
-def _extract_asset(source: ConfiguredFeed, name: str, given: ExtractSettings) -> dg.AssetsDefinition:
+def _extract_asset(source: ConfiguredFeed, name: str, setting: ExtractSettings) -> dg.AssetsDefinition:
     table = TableId(*name.split(".", 1))
 
     @dg.asset(
         key=changes_key(source.changefeed, table),
         deps=[lake_key(source.changefeed, table)],
-        partitions_def=_partitions(given),
+        partitions_def=_partitions(setting),
         group_name=source.group,
-        kinds={given.format},
+        kinds={setting.format},
         owners=list(source.changefeed.owners),
-        description=f"The changes of {name} in each {'hour' if given.every == '1h' else 'day'} of UTC: "
-        f"`{given.out}/<partition>/changes.{given.format}`. An asset with the same partitions depends on it by "
+        description=f"The changes of {name} in each {'hour' if setting.every == '1h' else 'day'} of UTC: "
+        f"`{setting.out}/<partition>/changes.{setting.format}`. An asset with the same partitions depends on it by "
         "Dagster's default mapping.",
     )
     def changes(context: dg.AssetExecutionContext, s3: S3Resource) -> dg.MaterializeResult[None]:
         since, until = window_range(*context.partition_time_window)
-        out = f"{given.out.rstrip('/')}/{context.partition_key}"
+        out = f"{setting.out.rstrip('/')}/{context.partition_key}"
 
         with as_failure(), source.pipeline(s3) as pipeline:
-            changes = partial(extract, pipeline, name, since, until, net=given.net)
-            extraction, rows = write_extract(changes, out, given.format, given.options(), again=True)
+            changes = partial(extract, pipeline, name, since, until, net=setting.net)
+            extraction, rows = write_extract(changes, out, setting.format, setting.options(), again=True)
         figures = metadata_of({**extraction.description(), "dagster/row_count": rows, "out": out})
         return dg.MaterializeResult(metadata=figures)
 
     return changes
 
 
-def _partitions(given: ExtractSettings) -> dg.TimeWindowPartitionsDefinition:
-    if given.every == "1h":
-        return dg.HourlyPartitionsDefinition(start_date=given.since)
-    return dg.DailyPartitionsDefinition(start_date=given.since)
+def _partitions(setting: ExtractSettings) -> dg.TimeWindowPartitionsDefinition:
+    if setting.every == "1h":
+        return dg.HourlyPartitionsDefinition(start_date=setting.since)
+    return dg.DailyPartitionsDefinition(start_date=setting.since)
 
 
 def extract_sensor(

@@ -36,10 +36,10 @@ def fail_lost_runs(instance: dg.DagsterInstance, runs: Iterable[dg.DagsterRun]) 
         started = run.status is dg.DagsterRunStatus.STARTED and GRPC_INFO_TAG in run.tags  # by a code server
         if started and (process := _process_of(instance, run.run_id)) is not None:
             pid, told_at = process
-            known, now = run.tags.get(PROCESS_TAG, ""), _mark(pid)
+            recorded_mark, now = run.tags.get(PROCESS_TAG, ""), _mark(pid)
             run_prefix = f"{run.run_id}/"  # a retry has the tags of the run before it
-            if known.startswith(f"{run_prefix}{pid}/"):
-                lives = known == run_prefix + now
+            if recorded_mark.startswith(f"{run_prefix}{pid}/"):
+                lives = recorded_mark == run_prefix + now
             elif (lives := _lives(pid, told_at)) and now:
                 instance.add_run_tags(run.run_id, {PROCESS_TAG: run_prefix + now})
             if not lives:

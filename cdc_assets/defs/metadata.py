@@ -88,16 +88,16 @@ def dml_metadata(plan: Plan, key: PartitionKey, step: ApplyRows | None, changed:
     return metadata
 
 
-def _input(given: Sequence[DataFile]) -> dict[str, Any]:
+def _input(inputs: Sequence[DataFile]) -> dict[str, Any]:
     """Return the files that rows come from, or where their messages are in topics."""
-    ranges = ranges_of(given)
+    ranges = ranges_of(inputs)
     if ranges:
         places = [f"{span.partition} {span.start}..{span.stop - 1}" for span in sorted(ranges)]
         return {
             "message_bytes": sum(ranges.values()),
             "source_messages": dg.MetadataValue.json(places[:MAX_FILES]),
         }
-    files = {file.path: file for file in given}
+    files = {file.path: file for file in inputs}
     return {
         "files": len(files),
         "file_bytes": sum(file.size for file in files.values()),

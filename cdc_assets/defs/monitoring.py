@@ -37,10 +37,10 @@ PATIENCE_SECONDS = 10
 
 def failure_alerts(changefeeds: Iterable[str], name: str = "cdc_alerts") -> dg.SensorDefinition:
     """Return a sensor, stopped by default, that posts every failed run of these changefeeds to the webhook."""
-    known = {feed_name(changefeed): changefeed for changefeed in changefeeds}
+    feed_names = {feed_name(changefeed): changefeed for changefeed in changefeeds}
 
     def alerts(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
-        changefeed = _changefeed(context.dagster_run, known)
+        changefeed = _changefeed(context.dagster_run, feed_names)
         if changefeed is None:
             return dg.SkipReason("not a run of a changefeed")
         address = os.environ.get(WEBHOOK_VARIABLE)
@@ -61,10 +61,10 @@ def failure_alerts(changefeeds: Iterable[str], name: str = "cdc_alerts") -> dg.S
         )(alerts)
 
 
-def _changefeed(run: dg.DagsterRun, known: Mapping[str, str]) -> str | None:
+def _changefeed(run: dg.DagsterRun, feed_names: Mapping[str, str]) -> str | None:
     """The changefeed of a run: by its tag, or by the assets that it materializes."""
     feeds = {key.path[0] for key in run.asset_selection or ()} | {run.tags.get(CHANGEFEED_TAG, "")}
-    return known.get(min(feeds & known.keys(), default=""))
+    return feed_names.get(min(feeds & feed_names.keys(), default=""))
 
 
 def failure_text(

@@ -87,8 +87,8 @@ KEYS_AT_ONCE = 10_000
 
 def new_keys(instance: dg.DagsterInstance, changefeed: str, plan: Plan) -> list[str]:
     """Return the keys of a plan's schema files that Dagster does not have yet, in order of version."""
-    known = set(instance.get_dynamic_partitions(keys_name(changefeed)))
-    return [key for key in map(format_partition_key, partition_keys(plan)) if key not in known]
+    present_keys = set(instance.get_dynamic_partitions(keys_name(changefeed)))
+    return [key for key in map(format_partition_key, partition_keys(plan)) if key not in present_keys]
 
 
 def add_keys(instance: dg.DagsterInstance, changefeed: str, keys: Sequence[str]) -> None:

@@ -75,9 +75,11 @@ def launch_form(request: type[Request]) -> dict[str, dg.Field]:
     for field in fields(request):
         if field.metadata["place"] == "command":
             continue
-        given = field.default
-        kind: Any = dg.Array(str) if given == () else bool if given is False else str
-        default: Any = {} if given is REQUIRED else {"default_value": [] if given == () else given}
+        default_value = field.default
+        kind: Any = dg.Array(str) if default_value == () else bool if default_value is False else str
+        default: Any = (
+            {} if default_value is REQUIRED else {"default_value": [] if default_value == () else default_value}
+        )
         form[field.name] = dg.Field(kind, description=field.metadata["description"], **default)
     return form
 
@@ -130,8 +132,8 @@ def operation_schedule(
 
 def _events_of(name: str) -> Events:
     of_features = {name: events for _, module in parts("defs") for name, events in module.JOB_EVENTS.items()}
-    known: Mapping[str, Events] = {"maintain": _maintained, "rebuild": _rebuilt, **of_features}
-    return known.get(name, _no_events)
+    events_by_name: Mapping[str, Events] = {"maintain": _maintained, "rebuild": _rebuilt, **of_features}
+    return events_by_name.get(name, _no_events)
 
 
 def _no_events(

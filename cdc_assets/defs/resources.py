@@ -124,7 +124,7 @@ class ConfiguredFeed:
         if settings.source_options.store != "s3":
             return settings
         client = {"region_name": s3.region_name} if s3.region_name else None
-        given: dict[str, Any] = {
+        options: dict[str, Any] = {
             "endpoint_url": s3.endpoint_url,
             "key": s3.aws_access_key_id,
             "secret": s3.aws_secret_access_key,
@@ -133,8 +133,8 @@ class ConfiguredFeed:
             "anon": s3.use_unsigned_session or None,
             "client_kwargs": client,
         }
-        known = {name: value for name, value in given.items() if value is not None}
-        return settings.model_copy(update={"storage_options": merged(known, settings.storage())})
+        set_options = {name: value for name, value in options.items() if value is not None}
+        return settings.model_copy(update={"storage_options": merged(set_options, settings.storage())})
 
     def lake_tables(self) -> Mapping[Life, LakeTable]:
         """Return the changefeed's tables as the catalog has them now."""
@@ -155,8 +155,8 @@ class ConfiguredFeed:
             assert pyspark is not None
             with java_needed():
                 flat: Any = flatten_dict(pyspark.spark_config)  # type: ignore[no-untyped-call]
-                wanted = {name: str(value) for name, value in flat}
-                configuration = spark_configuration(self.lake, wanted)
+                texts = {name: str(value) for name, value in flat}
+                configuration = spark_configuration(self.lake, texts)
                 refuse_dead(configuration["spark.master"])
                 open_gateway(configuration)
                 spark = LazyPySparkResource(spark_config=configuration).spark_session

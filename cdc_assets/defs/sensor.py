@@ -181,13 +181,16 @@ class _Underway:
         run_state = cls()
         for run in runs:
             if run.job_name == job_name:
-                tables, left = parse_run_config(job_name, run.run_config)
+                tables, excluded_tables = parse_run_config(job_name, run.run_config)
                 run_state = replace(run_state, runs=run_state.runs + 1, caught_up_by=run_state.caught_up_by + 1)
                 if tables:
                     run_state = replace(run_state, tables=run_state.tables | tables)
                 else:
                     run_state = replace(
-                        run_state, left_out=left if run_state.left_out is None else run_state.left_out & left
+                        run_state,
+                        left_out=excluded_tables
+                        if run_state.left_out is None
+                        else run_state.left_out & excluded_tables,
                     )
             elif key := run.tags.get(PARTITION_NAME_TAG):
                 try:
@@ -388,13 +391,13 @@ class _Tick:
             ),
             limit=MAX_GIVEN_WAY,
         )
-        kept = []
+        standing = []
         for attempt in self.cursor.attempts:
             since = [record.dagster_run for record in gave_way if record.create_timestamp.timestamp() >= attempt.at]
-            left = _Underway.taken_by(since, self.job_name).lives(plan) if since else set()
-            left_marks = {due.mark for due in dues if left.intersection(due.lives)}
-            kept.append(replace(attempt, marks=tuple(mark for mark in attempt.marks if mark not in left_marks)))
-        return tuple(kept)
+            yielded_lives = _Underway.taken_by(since, self.job_name).lives(plan) if since else set()
+            left_marks = {due.mark for due in dues if yielded_lives.intersection(due.lives)}
+            standing.append(replace(attempt, marks=tuple(mark for mark in attempt.marks if mark not in left_marks)))
+        return tuple(standing)
 
     def _just_run(self, plan: Plan) -> set[Life]:
         """The tables whose last run ended less than the table interval ago."""
@@ -458,14 +461,14 @@ class _Tick:
         run_filter = dg.RunsFilter(
             job_name=self.job_name, statuses=[dg.DagsterRunStatus.FAILURE], tags={CHANGEFEED_TAG: self.source.group}
         )
-        left = {life for due in waiting for life in due.lives}
+        waiting_lives = {life for due in waiting for life in due.lives}
         reasons: dict[str, None] = {}
         for run in self.instance.get_runs(run_filter, limit=MAX_FAILED_RUNS):
-            if taken := left & _Underway.taken_by([run], self.job_name).lives(plan):
-                left -= taken
+            if taken := waiting_lives & _Underway.taken_by([run], self.job_name).lives(plan):
+                waiting_lives -= taken
                 names = [plan.history.lives[life].events[-1].file.table for life in sorted(taken)]
                 reasons.setdefault(short_reason(run_reasons(self.instance, run.run_id), names))
-            if not left or len(reasons) == MAX_REASONS:
+            if not waiting_lives or len(reasons) == MAX_REASONS:
                 break
         return [reason for reason in reasons if reason]
 

@@ -76,11 +76,11 @@ def read_history(
     if is_cacheable and (recent := _recent(files, cache_key)) is not None:
         return recent
     if rules.new_collations:
-        given = files
+        given_files = files
     else:
-        given = tuple(replace(f, columns=tuple(replace(c, bytewise=True) for c in f.columns)) for f in files)
+        given_files = tuple(replace(f, columns=tuple(replace(c, bytewise=True) for c in f.columns)) for f in files)
     # The file of a DDL comes before those that its first rows write: with table ids as path they are of other roots.
-    ordered = sorted(given, key=lambda f: (f.version, not f.query, f.root, f.checksum or 0))
+    ordered = sorted(given_files, key=lambda f: (f.version, not f.query, f.root, f.checksum or 0))
 
     def play(chosen: Sequence[ChosenImport]) -> _Player:
         player = _Player(rules, LaterSigns(ordered, newest_rows))
@@ -130,13 +130,13 @@ def _with_dumps(
 
     Also returns the dumps of the latter, by table: on request they are rebuilt from these.
     """
-    left, offered = list(chosen), dict[Life, Base]()
+    remaining_dumps, offered = list(chosen), dict[Life, Base]()
 
     def alone() -> History:
         return play([dump for dump in chosen if dump.life is not None]).history()
 
     while True:
-        player = play(left)
+        player = play(remaining_dumps)
         history = player.history()
         fresh = {dump: life for dump, life in player.brought.items() if dump.life is None}
         idle = needless(fresh, history.lives)
@@ -147,7 +147,7 @@ def _with_dumps(
             lives = {life: table for life, table in history.lives.items() if life not in unneeded}
             return replace(history, lives=lives, unneeded={life: history.lives[life] for life in unneeded}), offered
         offered |= {life: dump.table.base for dump, life in late.items() if life is not None}
-        left = [dump for dump in left if dump not in late and dump not in idle]
+        remaining_dumps = [dump for dump in remaining_dumps if dump not in late and dump not in idle]
 
 
 _RENAMES = re.compile(r"(?is)^\s*(?:RENAME\s+TABLES?|ALTER\s+(?:\w+\s+){0,2}TABLE\b.*\bRENAME)\b")
@@ -203,16 +203,18 @@ class _Player:
             if not file.table.table or isinstance(statement, ddl.View) or (table is None and file.by_text):
                 continue
             tables = self.decoding.setdefault((file.root, file.version), ByName())
-            known = tables.get(file.table)
+            decoding_schema = tables.get(file.table)
             schema = with_facts(file, table.schema if table is not None else None)
             if file.grows and table is not None and _named_alike(bare(table.schema), schema):
                 schema = bare(table.schema)  # types may be wider than a lagging row shows them
-            if known is None:
+            if decoding_schema is None:
                 for name in [name for name in tables if name not in self.lives.holders]:
                     del tables[name]  # a hop of a rename, whose name no table has afterwards
                 better = not tables or table is not None
             else:
-                better = known.decodes_like(schema) and _known_members(schema) >= _known_members(known)
+                better = decoding_schema.decodes_like(schema) and _known_members(schema) >= _known_members(
+                    decoding_schema
+                )
             if better:
                 tables[file.table] = schema
 
@@ -329,14 +331,15 @@ class _Player:
         The other table of such a directory, which a later exchange moves there, is added as well.
         """
         same = {
-            (f.root, f.checksum): known
+            (f.root, f.checksum): decoding_schema
             for f in past
-            if f.checksum and (known := self.decoding.get((f.root, f.version), ByName()).get(f.table)) is not None
+            if f.checksum
+            and (decoding_schema := self.decoding.get((f.root, f.version), ByName()).get(f.table)) is not None
         }
         for file in future:
-            known = same.get((file.root, file.checksum or 0))
-            if known is not None:
-                self.decoding.setdefault((file.root, file.version), ByName())[file.table] = known
+            decoding_schema = same.get((file.root, file.checksum or 0))
+            if decoding_schema is not None:
+                self.decoding.setdefault((file.root, file.version), ByName())[file.table] = decoding_schema
         for file in future:
             tables = self.decoding.get((file.root, file.version))
             if tables is not None and file.table not in tables:

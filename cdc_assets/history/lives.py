@@ -99,8 +99,12 @@ class Lives:
         self._make_room(begin.file)
         before: list[tuple[TableId, Tso, Tso]] = []
         for other in {self.holders.get(begin.file.table, life), life}:
-            known = self.tables.pop(other, None)
-            before += [] if known is None else [(n, a, min(b, begin.at)) for n, a, b in known.names if a < begin.at]
+            other_table = self.tables.pop(other, None)
+            before += (
+                []
+                if other_table is None
+                else [(n, a, min(b, begin.at)) for n, a, b in other_table.names if a < begin.at]
+            )
         for name in [name for name, owner in self.holders.items() if owner == life]:
             del self.holders[name]
         self.tables[life] = replace(table, names=tuple(before)).called(begin.file.table, begin.at)

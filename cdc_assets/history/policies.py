@@ -134,8 +134,8 @@ def evolved(
 
     `key` is the one in the settings.
     """
-    kept = any(column.kept for column in before.columns)
-    source = bare(before) if kept else before
+    keeps_columns = any(column.kept for column in before.columns)
+    source = bare(before) if keeps_columns else before
     timezone = rules.zone(table[0], file.version)
     file, after, changes, error = _as_written(source, file, collation, timezone)
     decision, otherwise = rules.decide(table[0], file.version, rules.kinds(file, changes)), False
@@ -150,7 +150,7 @@ def evolved(
         if decision.by_own_text:
             changes = tuple(_confirmed(change) for change in changes)
         keep = decision.keep or (file.grows and rules.policies.get(_DROP) != "apply")
-        if error is None and (kept or keep):
+        if error is None and (keeps_columns or keep):
             after, changes = _keeping(before, after, changes, file, keep, key)
     except CdcError as problem:
         error = problem

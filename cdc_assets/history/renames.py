@@ -27,12 +27,18 @@ def rename(lives: Lives, version: Tso, renames: Sequence[tuple[SchemaFile, ddl.R
         for file, rename_statement in renames
         if (rest := take_place(lives, file, rename_statement)) is not None
     ]
-    given = ByName(_given_renames(lives.holders, version, targets := [file.table for file, _ in renames], lives.rules))
+    released_renames = ByName(
+        _given_renames(lives.holders, version, targets := [file.table for file, _ in renames], lives.rules)
+    )
     requests: ByName[tuple[TableId, SchemaFile]] = ByName()
     for file, statement in renames:
-        sources = [given[file.table]] if file.table in given else _sources(lives, file, statement, targets)
-        if file.table not in given and not statement.old.table:
-            sources = [name for name in sources if name not in given.values()]
+        sources = (
+            [released_renames[file.table]]
+            if file.table in released_renames
+            else _sources(lives, file, statement, targets)
+        )
+        if file.table not in released_renames and not statement.old.table:
+            sources = [name for name in sources if name not in released_renames.values()]
             _hold_each(lives, file, sources, _NAMELESS)
         elif len(sources) == 1:
             requests[file.table] = (sources[0], file)
@@ -47,17 +53,19 @@ def rename(lives: Lives, version: Tso, renames: Sequence[tuple[SchemaFile, ddl.R
         for target in due:
             moves[target] = unsettled.pop(target)
             held_names.add(target.folded)
-    final = ByName({to: source for to, source in given.items() if to in moves})
-    left = {to: source for to, (source, _) in moves.items() if to not in final}
+    final = ByName({to: source for to, source in released_renames.items() if to in moves})
+    remaining_moves = {to: source for to, (source, _) in moves.items() if to not in final}
     held = set(lives.holders) - set(final.values())
     try:
         try:
-            final.update(_with_reason(lives, left, resolve(left, held)))
+            final.update(_with_reason(lives, remaining_moves, resolve(remaining_moves, held)))
         except Unresolved:
-            left = {to: source for to, source in left.items() if source in held or not moves[to][1].by_text}
-            final.update(_with_reason(lives, left, resolve(left, held)))
+            remaining_moves = {
+                to: source for to, source in remaining_moves.items() if source in held or not moves[to][1].by_text
+            }
+            final.update(_with_reason(lives, remaining_moves, resolve(remaining_moves, held)))
     except Unresolved as problem:
-        _hold(lives, {to: moves[to] for to in left}, f"{problem}.", ("apply",))
+        _hold(lives, {to: moves[to] for to in remaining_moves}, f"{problem}.", ("apply",))
     for to, source in tuple(final.items()):
         decision = lives.rules.decide(lives.holders[source], version, ("rename table",))
         if decision.way != "apply":
@@ -120,8 +128,8 @@ def _sources(lives: Lives, file: SchemaFile, statement: ddl.Rename, targets: Col
     else:
         same = [name for name in lives.holders if name.folded.schema == near.folded.schema and _fits(lives, name, file)]
     decided = {name: lives.rules.release(lives.holders[name], file.version) for name in same}
-    left = [name for name, release in decided.items() if release is None or release.way != "skip"]
-    return [name for name in left if not lives.later.keeps(name, file.version)]
+    undecided_names = [name for name, release in decided.items() if release is None or release.way != "skip"]
+    return [name for name in undecided_names if not lives.later.keeps(name, file.version)]
 
 
 def _fits(lives: Lives, name: TableId, file: SchemaFile) -> bool:
@@ -215,12 +223,14 @@ def _executions(moves: tuple[tuple[TableId, TableId], ...], held: set[TableId]) 
         yield {source: to for to, source in moves}
         return
 
-    def go(left: frozenset[tuple[TableId, TableId]], at: dict[TableId, TableId]) -> Iterator[dict[TableId, TableId]]:
+    def go(
+        remaining_pairs: frozenset[tuple[TableId, TableId]], at: dict[TableId, TableId]
+    ) -> Iterator[dict[TableId, TableId]]:
         # `at` maps the present name of each table to its name before the statement.
-        if not left:
+        if not remaining_pairs:
             yield {before: now for now, before in at.items() if before in {_root(s, moves, held) for _, s in moves}}
             return
-        for to, source in left:
+        for to, source in remaining_pairs:
             now = next((n for n, before in at.items() if before == source), None) if source in held else None
             if source not in held:
                 now = source if source in at else None
@@ -228,7 +238,7 @@ def _executions(moves: tuple[tuple[TableId, TableId], ...], held: set[TableId]) 
                 continue
             moved = {n: b for n, b in at.items() if n != now}
             moved[to] = at[now]
-            yield from go(left - {(to, source)}, moved)
+            yield from go(remaining_pairs - {(to, source)}, moved)
 
     yield from go(frozenset(moves), {name: name for name in held})
 

@@ -122,7 +122,7 @@ def _is_former(name: TableId, table: TableId) -> bool:
 
 
 def _is_of_tool(name: TableId, table: TableId, endings: Sequence[str]) -> bool:
-    text, wanted = fold_name(name.table), fold_name(table.table)
+    text, table_text = fold_name(name.table), fold_name(table.table)
     ending = next((suffix for suffix in endings if text.endswith(suffix)), None)
     if ending is None or not text.startswith("_") or name.folded.schema != table.folded.schema:
         return False
@@ -131,8 +131,8 @@ def _is_of_tool(name: TableId, table: TableId, endings: Sequence[str]) -> bool:
     if len(stamp) == _STAMP_DIGITS and stamp.isdigit():
         stem = stem[: -len(stamp) - 1]
     if len(name.table) == _LONGEST_NAME:  # a long name is cut
-        return wanted.startswith(stem.lstrip("_")) and bool(stem.strip("_"))
-    return stem.endswith(wanted) and not stem.removesuffix(wanted).strip("_")
+        return table_text.startswith(stem.lstrip("_")) and bool(stem.strip("_"))
+    return stem.endswith(table_text) and not stem.removesuffix(table_text).strip("_")
 
 
 # --- the table goes on ------------------------------------------------------------------------------------------------

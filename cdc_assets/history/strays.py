@@ -85,9 +85,9 @@ def _periods(table: TableHistory) -> list[tuple[Period, tuple[TableSchema, ...]]
 
 def _between(periods: Iterable[Period]) -> tuple[Period, ...]:
     """The times that are in none of the periods."""
-    left, at = [], 0
+    free_spans, at = [], 0
     for since, until in sorted(periods):
         if since > at:
-            left.append((at, since))
+            free_spans.append((at, since))
         at = max(at, until)
-    return (*left, (at, FOREVER)) if at < FOREVER else tuple(left)
+    return (*free_spans, (at, FOREVER)) if at < FOREVER else tuple(free_spans)

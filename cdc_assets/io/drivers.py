@@ -96,21 +96,21 @@ def _connect(host: str, port: int) -> None:
 
 
 def _s3_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    given = dict(options)
-    client = dict(given.pop("client_kwargs", None) or {})
+    driver_options = dict(options)
+    client = dict(driver_options.pop("client_kwargs", None) or {})
     # Both places may name the endpoint; botocore takes it once.
-    endpoint = client.pop("endpoint_url", None) or given.pop("endpoint_url", None)
-    given.pop("endpoint_url", None)
-    role, external = given.pop("role_arn", None), given.pop("external_id", None)
+    endpoint = client.pop("endpoint_url", None) or driver_options.pop("endpoint_url", None)
+    driver_options.pop("endpoint_url", None)
+    role, external = driver_options.pop("role_arn", None), driver_options.pop("external_id", None)
     if role:
-        own = [str(given.pop(name, None) or "") for name in ("key", "secret", "token")]
-        given["session"] = _assumed(str(role), str(external or ""), *own, str(client.get("region_name") or ""))
+        own = [str(driver_options.pop(name, None) or "") for name in ("key", "secret", "token")]
+        driver_options["session"] = _assumed(str(role), str(external or ""), *own, str(client.get("region_name") or ""))
     return {
         "max_concurrency": 1,  # else the size of a file is asked for before each reading of it
-        **given,
+        **driver_options,
         **({"endpoint_url": endpoint} if endpoint else {}),
         "client_kwargs": client,
-        "config_kwargs": {**_PATIENCE, **(given.get("config_kwargs") or {})},
+        "config_kwargs": {**_PATIENCE, **(driver_options.get("config_kwargs") or {})},
     }
 
 

@@ -80,10 +80,14 @@ def storage(uri: str) -> dict[str, Any]:
 
     Parameters about writing objects are ignored. Raises BadSettings for what TiDB's tools refuse, too.
     """
-    protocol, given = location(uri)[0], parameters(uri)
-    options = {name: given[parameter] for parameter, name in _STORAGE.get(protocol, {}).items() if given.get(parameter)}
+    protocol, uri_parameters = location(uri)[0], parameters(uri)
+    options = {
+        name: uri_parameters[parameter]
+        for parameter, name in _STORAGE.get(protocol, {}).items()
+        if uri_parameters.get(parameter)
+    }
     finish = {"s3": _s3_storage, "gcs": _gcs_storage, "abfs": _azure_storage}.get(protocol)
-    return finish(options, given) if finish else dict(options)
+    return finish(options, uri_parameters) if finish else dict(options)
 
 
 _STORAGE: Mapping[str, Mapping[str, str]] = {
@@ -100,17 +104,17 @@ _GOOGLE_KEYS = (("client_email", "private_key", "token_uri"), ("refresh_token", 
 """The members of a service account's key file, and of a person's."""
 
 
-def _s3_storage(named: Mapping[str, str], given: Mapping[str, str]) -> dict[str, Any]:
+def _s3_storage(named: Mapping[str, str], uri_parameters: Mapping[str, str]) -> dict[str, Any]:
     options: dict[str, Any] = dict(named)
     if "external_id" in options and "role_arn" not in options:
         raise BadSettings("the URI has the parameter external-id without role-arn. Name the role that it is for.")
     _with_scheme(options.get("endpoint_url"))
-    if region := given.get("region"):
+    if region := uri_parameters.get("region"):
         options["client_kwargs"] = {"region_name": region}
-    accelerated = truth("use-accelerate-endpoint", given.get("use-accelerate-endpoint") or False)
+    accelerated = truth("use-accelerate-endpoint", uri_parameters.get("use-accelerate-endpoint") or False)
     # TiCDC forces path style by default, and never for these.
-    virtual = accelerated or given.get("provider", "").lower() in ("alibaba", "netease")
-    if style := given.get("force-path-style"):
+    virtual = accelerated or uri_parameters.get("provider", "").lower() in ("alibaba", "netease")
+    if style := uri_parameters.get("force-path-style"):
         virtual = virtual or not truth("force-path-style", style)
     if style or virtual or "endpoint_url" in options:
         addressing: dict[str, Any] = {"addressing_style": "virtual" if virtual else "path"}
@@ -120,7 +124,7 @@ def _s3_storage(named: Mapping[str, str], given: Mapping[str, str]) -> dict[str,
     return options
 
 
-def _gcs_storage(named: Mapping[str, str], given: Mapping[str, str]) -> dict[str, Any]:
+def _gcs_storage(named: Mapping[str, str], uri_parameters: Mapping[str, str]) -> dict[str, Any]:
     options: dict[str, Any] = dict(named)
     if endpoint := options.get("endpoint_url"):
         _with_scheme(endpoint)
@@ -147,14 +151,14 @@ def _credentials(file: str) -> dict[str, Any]:
     return held
 
 
-def _azure_storage(named: Mapping[str, str], given: Mapping[str, str]) -> dict[str, Any]:
+def _azure_storage(named: Mapping[str, str], uri_parameters: Mapping[str, str]) -> dict[str, Any]:
     options: dict[str, Any] = dict(named)
     # TiDB's tools look for these names in the environment, adlfs for others.
     if account := options.get("account_name") or os.environ.get("AZURE_STORAGE_ACCOUNT"):
         options["account_name"] = account
     if not options.keys() & {"account_key", "sas_token"} and (key := os.environ.get("AZURE_STORAGE_KEY")):
         options["account_key"] = key
-    endpoint = given.get("endpoint")
+    endpoint = uri_parameters.get("endpoint")
     if not endpoint:
         return options
     _with_scheme(endpoint)

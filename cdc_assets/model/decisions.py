@@ -83,19 +83,19 @@ class Decisions:
         """Return these but for the decisions of one class."""
         return Decisions({name: fields for name, fields in self.fields.items() if name != kind.KEPT_AS})
 
-    def changed(self, given: Iterable[KeptDecision], *, withdrawn: bool = False) -> Decisions:
+    def changed(self, decisions: Iterable[KeptDecision], *, withdrawn: bool = False) -> Decisions:
         """Return these with other decisions, each in place of those that it replaces.
 
         With `withdrawn` those about the subjects of the given ones are taken out instead.
         """
         fields = dict(self.fields)
-        for decision in given:
-            kept = (
+        for decision in decisions:
+            unchanged = (
                 other
                 for other in Decisions(fields).of(type(decision))
                 if not (other.subject == decision.subject if withdrawn else decision.replaces(other))
             )
-            fields[decision.KEPT_AS] = tuple(asdict(it) for it in (*kept, *([] if withdrawn else [decision])))
+            fields[decision.KEPT_AS] = tuple(asdict(it) for it in (*unchanged, *([] if withdrawn else [decision])))
         return Decisions(fields)
 
 

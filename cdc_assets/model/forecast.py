@@ -106,8 +106,8 @@ def forecast(points: Sequence[Point], checkpoint: Tso, now: float, target_second
         return Forecast(Pace.KEEPING, lag, rate, slowest, fastest)
     if rate < 1:
         return Forecast(Pace.FALLING_BEHIND, lag, rate, slowest, fastest)
-    left = [None if speed <= 1 else (lag - allowed) / (speed - 1) for speed in (rate, fastest, slowest)]
-    return Forecast(Pace.CATCHING_UP, lag, rate, slowest, fastest, *left)
+    remaining_seconds = [None if speed <= 1 else (lag - allowed) / (speed - 1) for speed in (rate, fastest, slowest)]
+    return Forecast(Pace.CATCHING_UP, lag, rate, slowest, fastest, *remaining_seconds)
 
 
 def _since_pause(points: Sequence[Point]) -> Sequence[Point]:

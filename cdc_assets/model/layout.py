@@ -194,8 +194,8 @@ class TableLayout:
                 if kind is None:
                     return f'there is no column "{transform.column}"'
                 if kind.partition("(")[0] not in fitting[transform.name]:
-                    known = ", ".join(fitting[transform.name])
-                    return f'the column "{transform.column}" has the type {kind}, and {transform.name} is for {known}'
+                    names = ", ".join(fitting[transform.name])
+                    return f'the column "{transform.column}" has the type {kind}, and {transform.name} is for {names}'
         for transform in self.partition:
             for label in (transform.label, transform.new_label):
                 if label != transform.column and label in types:
@@ -292,16 +292,18 @@ class LayoutRules:
     def of(self, name: TableId) -> TableLayout:
         """Return the layout of a table of that name."""
         partition, sort = (_fitting(some, name) for some in (self.partition_by, self.sort_by))
-        merged = {key: value for given in _fitting(self.properties, name) for key, value in given.items()}
+        merged = {
+            key: value for own_properties in _fitting(self.properties, name) for key, value in own_properties.items()
+        }
         marks = _fitting(self.deletes, name)[-1:] == [True]
         return TableLayout(partition[-1] if partition else (), sort[-1] if sort else (), merged, marks)
 
 
-def _fitting(given: Mapping[str, V], name: TableId) -> list[V]:
+def _fitting(values: Mapping[str, V], name: TableId) -> list[V]:
     """Return the values of the patterns that a name fits, that of the most exact one last."""
-    fitting = [pattern for pattern in given if fits_pattern(str(name), pattern)]
+    fitting = [pattern for pattern in values if fits_pattern(str(name), pattern)]
     return [
-        given[pattern] for pattern in sorted(fitting, key=lambda pattern: sum(sign not in "*?" for sign in pattern))
+        values[pattern] for pattern in sorted(fitting, key=lambda pattern: sum(sign not in "*?" for sign in pattern))
     ]
 
 

@@ -86,8 +86,8 @@ class Recipe:
         Settings of earlier rows stay for as long as values of a column depend on them; of a dump's a window of the feed
         says nothing. It is this recipe itself where nothing of it changes.
         """
-        known = {**self.settings, **{name: window.settings[name] for name in used}}
-        settings = {name: known[name] for name in (*window.settings, DUMP_ZONE) if name in known}
+        merged_settings = {**self.settings, **{name: window.settings[name] for name in used}}
+        settings = {name: merged_settings[name] for name in (*window.settings, DUMP_ZONE) if name in merged_settings}
         return self if settings == self.settings else Recipe(settings, self.key)
 
 

@@ -259,9 +259,11 @@ class TableSchema:
         """
         members = {column.name: column.elems for column in self.columns if column.elems}
         return any(
-            known is not None and column.elems is not None and column.elems[: len(known)] != known
+            former_members is not None
+            and column.elems is not None
+            and column.elems[: len(former_members)] != former_members
             for column in later.columns
-            for known in [members.get(column.name)]
+            for former_members in [members.get(column.name)]
         )
 
 

@@ -127,15 +127,15 @@ class DataFile:
         """Whether it is a range of a log, which goes on where a sender begins anew; a file ends there."""
         return self.bounds is not None
 
-    def may_hold(self, known: FileStats | None, lo: Tso, hi: Tso) -> bool:
-        """Return whether rows of (lo, hi] may be in the file; `known` are its statistics, used if still current."""
+    def may_hold(self, stats: FileStats | None, lo: Tso, hi: Tso) -> bool:
+        """Return whether rows of (lo, hi] may be in the file; `stats` are its statistics, used if still current."""
         if self.bounds is not None:
             return self.bounds[1] > lo and self.bounds[0] <= hi
-        if known is None or (known.size, known.etag) != (self.size, self.etag):
+        if stats is None or (stats.size, stats.etag) != (self.size, self.etag):
             return True
-        if known.max_commit_ts is None or known.max_commit_ts <= lo:
+        if stats.max_commit_ts is None or stats.max_commit_ts <= lo:
             return False
-        return known.min_commit_ts is None or known.min_commit_ts <= hi
+        return stats.min_commit_ts is None or stats.min_commit_ts <= hi
 
 
 @dataclass(frozen=True, slots=True)

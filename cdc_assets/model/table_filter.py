@@ -24,9 +24,9 @@ def decided(patterns: Sequence[str], names: tuple[str, ...], case_sensitive: boo
     """Return True if the last pattern that matches the names includes them, False if it has `!` or none matches."""
     for pattern in reversed(patterns):
         text = pattern.strip()
-        wanted = _expressions(text.removeprefix("!"), case_sensitive)
-        if len(wanted) == len(names) and all(
-            expression.fullmatch(name) for expression, name in zip(wanted, names, strict=True)
+        expressions = _expressions(text.removeprefix("!"), case_sensitive)
+        if len(expressions) == len(names) and all(
+            expression.fullmatch(name) for expression, name in zip(expressions, names, strict=True)
         ):
             return not text.startswith("!")
     return False

@@ -253,25 +253,29 @@ class TableHistory:
         Those in the feed from before a dump come first.
         """
         traces: list[tuple[Event, Names, Names]] = []
-        known: dict[str, str] = {}
-        given: set[str] = set()
+        present_origins: dict[str, str] = {}
+        taken_names: set[str] = set()
 
         def begun(name: str, version: Tso) -> str:
-            origin = name if name not in given else f"{name}@{version}"
-            given.add(origin)
+            origin = name if name not in taken_names else f"{name}@{version}"
+            taken_names.add(origin)
             return origin
 
         for event in (*self.earlier, *self.events):
             for column in event.before.columns:
-                known.setdefault(column.name, "")
-            before = {name: origin or begun(name, event.at) for name, origin in known.items()}
+                present_origins.setdefault(column.name, "")
+            before = {name: origin or begun(name, event.at) for name, origin in present_origins.items()}
             changes = (*event.hidden, *event.changes)
             gone = {change.name for change in changes if isinstance(change, DropColumn)}
             renamed = {change.new: change.old for change in changes if isinstance(change, RenameColumn)}
-            left = {name: origin for name, origin in before.items() if name not in {*gone, *renamed.values()}}
-            left |= {new: before[old] for new, old in renamed.items() if old in before}
-            known = {c.name: left.get(c.name) or begun(c.name, event.at) for c in event.after.columns}
-            traces.append((event, before, known))
+            remaining_origins = {
+                name: origin for name, origin in before.items() if name not in {*gone, *renamed.values()}
+            }
+            remaining_origins |= {new: before[old] for new, old in renamed.items() if old in before}
+            present_origins = {
+                c.name: remaining_origins.get(c.name) or begun(c.name, event.at) for c in event.after.columns
+            }
+            traces.append((event, before, present_origins))
         return traces
 
     def origins_at(self, version: Tso) -> Names:

@@ -118,8 +118,8 @@ def as_of(
     with open_state(lake, changefeed, namespace) as state:
         cuts = cuts_of(state)
         at = parse_moment(moment, {cut.name: cut.at for cut in cuts})
-        known = state.tables()
-        if not known:
+        lake_tables = state.tables()
+        if not lake_tables:
             others = ", ".join(sorted(set(feeds) - {changefeed}))
             ways = (
                 f"it has tables of {others}. Give --name"
@@ -128,13 +128,15 @@ def as_of(
             )
             raise BadSettings(f'the lake has no table of a changefeed called "{changefeed}"; {ways}.')
         names_then = {entry.life: entry.name for entry in journal if entry.tso <= at}  # oldest first
-        shown = {life: names_then.get(str(life), str(table.name or life.born_as)) for life, table in known.items()}
-        names = {life: shown[life] for life, table in known.items() if _is_there(table, at)}
-        chosen = {life for text in tables for life in _meant(text, known, names)} if tables else set(names)
-        chosen = chosen or {life for life, table in known.items() if table.gone_since(at) is not None}
+        shown = {
+            life: names_then.get(str(life), str(table.name or life.born_as)) for life, table in lake_tables.items()
+        }
+        names = {life: shown[life] for life, table in lake_tables.items() if _is_there(table, at)}
+        chosen = {life for text in tables for life in _meant(text, lake_tables, names)} if tables else set(names)
+        chosen = chosen or {life for life, table in lake_tables.items() if table.gone_since(at) is not None}
         states_then, begins, aside = list[AsOfTable](), list[Tso](), earliest_records(state)
         for life in sorted(chosen, key=lambda chosen_life: (shown[chosen_life], chosen_life)):
-            table = known[life]
+            table = lake_tables[life]
             standing = sorted(_standings(state, table, cuts), key=lambda past_state: past_state.position)
             begins += [table.begins or standing[0].position] if standing else []
             states_then.append(
@@ -142,11 +144,11 @@ def as_of(
             )
     if not any(table.snapshot_id is not None for table in states_then):
         nothing = f"the lake has no state of {', '.join(tables) or 'any table'} as of {at} ({tso_time(at)})"
-        dropped = [since for life in chosen if (since := known[life].gone_since(at)) is not None]
+        dropped = [since for life in chosen if (since := lake_tables[life].gone_since(at)) is not None]
         if dropped and len(dropped) == len(states_then):
             last = max(dropped)
             raise BadSettings(f"{nothing}: all were dropped by {last} ({tso_time(last)}). Give a moment before that.")
-        first = min(begins or (life.version for life in known))
+        first = min(begins or (life.version for life in lake_tables))
         raise BadSettings(
             f"{nothing}: {'they begin' if begins else 'its first table begins'} at {first} ({tso_time(first)}). Older "
             "snapshots expired, or the tables did not exist yet; cuts keep states for longer, and tables of all states "
@@ -160,12 +162,12 @@ def _is_there(table: LakeTable, at: Tso) -> bool:
     return table.life.version <= at and table.gone_since(at) is None
 
 
-def _meant(text: str, known: Mapping[Life, LakeTable], names: Mapping[Life, str]) -> set[Life]:
+def _meant(text: str, lake_tables: Mapping[Life, LakeTable], names: Mapping[Life, str]) -> set[Life]:
     """Return the table of that name then or identity, else those of that name now or first; raises BadSettings."""
-    lives = {life for life in known if is_called(text, (life, names.get(life)))}
-    lives = lives or {life for life, table in known.items() if is_called(text, (table.name, life.born_as))}
+    lives = {life for life in lake_tables if is_called(text, (life, names.get(life)))}
+    lives = lives or {life for life, table in lake_tables.items() if is_called(text, (table.name, life.born_as))}
     if not lives:
-        raise no_such_table(text, (table.name for table in known.values()))
+        raise no_such_table(text, (table.name for table in lake_tables.values()))
     return lives
 
 

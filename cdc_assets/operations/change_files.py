@@ -80,9 +80,9 @@ class Output:
                     f"{self.place.uri} cannot be made a directory: {error.strerror}. Give a place that may be "
                     "written to."
                 ) from error
-            for left in Path(self.place.prefix).glob(f".{name}.*.part"):
-                if left.stat().st_mtime < time.time() - _ABANDONED_SECONDS:
-                    left.unlink(missing_ok=True)
+            for part_file in Path(self.place.prefix).glob(f".{name}.*.part"):
+                if part_file.stat().st_mtime < time.time() - _ABANDONED_SECONDS:
+                    part_file.unlink(missing_ok=True)
             beside = f"{self.place.prefix}/.{name}.{uuid.uuid4().hex}.part"
             shutil.copyfile(file, beside)
             os.replace(beside, target)

@@ -86,16 +86,16 @@ def _through(pipeline: Pipeline) -> Callable[[TableId], Tso]:
     names = {
         life: {life.born_as.folded, *((state.name.folded,) if state.name else ())} for life, state in applied.items()
     }
-    known = False
+    is_known = False
     with suppress(CdcError):
         lives = pipeline.planner.plan()[1].history.lives
-        known = True
+        is_known = True
         for life in names.keys() & lives.keys():
             names[life] |= {name.folded for name, _, _ in lives[life].names}
 
     def through(table: TableId) -> Tso:
         named_lives = [life for life in applied if table.folded in names[life]]
-        of = named_lives if named_lives or known else applied  # of which table the rows are is not known
+        of = named_lives if named_lives or is_known else applied  # of which table the rows are is not known
         return max((applied[life].progress.tso for life in of), default=0)
 
     return through

@@ -84,24 +84,24 @@ def _explained(
     history = table_called(table, mirrors(present), present)
     life = history.life
     plain = keys_of(history.schema, [key], table)
-    wanted = masked_keys(plain, history.schema)
+    lake_key = masked_keys(plain, history.schema)
     schema = history.schema.in_lake
     applied = present.applied.get(life)
     through = applied.progress.tso if applied is not None else 0
     last = min(until, through)
     entries = pipeline.ledger.files(pipeline.settings.name)
     read_before = {entry.path: entry for entry in entries if entry.life == str(life.source)}
-    logged, gone = _of_log(pipeline, present, history, wanted, since, last), list[str]()
+    logged, gone = _of_log(pipeline, present, history, lake_key, since, last), list[str]()
     events: Sequence[Event] = ()
     if logged is not None:
         images, forgotten_through = logged
     else:
         forgotten_through = -1
-        images, gone = _of_input(pipeline, listing, present, history, wanted, read_before, since, last)
+        images, gone = _of_input(pipeline, listing, present, history, lake_key, read_before, since, last)
         events = [event for event in history.events if since < event.at <= last]  # a log has what they did to rows
-    forgotten = _is_kept_out(pipeline, history, wanted)
+    forgotten = _is_kept_out(pipeline, history, lake_key)
     gone += [forgotten] if forgotten else []
-    aside, unknown = _set_aside(lake, history, wanted, plain, pipeline.settings.masks.seal)
+    aside, unknown = _set_aside(lake, history, lake_key, plain, pipeline.settings.masks.seal)
     if unknown:
         gone.append(
             f"{counted(unknown, 'record')} of the table in quarantine cannot be looked through for the key: without "
@@ -113,7 +113,7 @@ def _explained(
         if is_masked_otherwise:
             gone.append("the row in the lake, as columns of it are masked otherwise now: rebuild the table")
         else:
-            row = _present_row(lake, life, schema, wanted)
+            row = _present_row(lake, life, schema, lake_key)
             earlier = masked_otherwise(history, applied.ddl, applied.recipe)
             if row is not None and earlier:  # whenever it last changed: a patch leaves columns as they were
                 row |= dict.fromkeys(sorted(earlier & row.keys()), "***")
@@ -126,7 +126,7 @@ def _explained(
             "keys that were forgotten"
         )
     hidden = forgotten and row is None
-    shown = {name: "***" if hidden else value_text(value) for name, value in next(python_rows(wanted)).items()}
+    shown = {name: "***" if hidden else value_text(value) for name, value in next(python_rows(lake_key)).items()}
     return RowExplanation(
         table=history.last_name or life.born_as,
         key=shown,
@@ -140,16 +140,16 @@ def _explained(
     )
 
 
-def _is_kept_out(pipeline: Pipeline, history: TableHistory, wanted: pa.Table) -> str:
+def _is_kept_out(pipeline: Pipeline, history: TableHistory, lake_key: pa.Table) -> str:
     """Return the sentence on a key that is forgotten and kept out, or of which that is not known; "" for any other."""
     schema, decisions = history.schema.in_lake, list[ForgottenKeys]()
     versions = [(("", history.events[-1].at), history.schema)]
     for parts in by_name(forgotten_of(kept_out(pipeline.planner.decided), history)).values():
         try:
-            known = digests_of(parts, pipeline.planner.masks.seal, history, versions)
+            digests = digests_of(parts, pipeline.planner.masks.seal, history, versions)
         except UnknownKeys as problem:
             return f"whether the key is one of those that are kept out: {problem}"
-        decisions += [parts[0] for digest in known if excluded_rows(wanted, schema, digest, 0)[0].as_py()]
+        decisions += [parts[0] for digest in digests if excluded_rows(lake_key, schema, digest, 0)[0].as_py()]
     if not decisions:
         return ""
     names = ", ".join(f"{decision.until_text} by {decision.name}" for decision in decisions)
@@ -197,7 +197,7 @@ def _of_input(
     listing: Listing,
     present: Plan,
     history: TableHistory,
-    wanted: pa.Table,
+    lake_key: pa.Table,
     read_before: Mapping[str, FileEntry],
     since: Tso,
     last: Tso,
@@ -209,8 +209,8 @@ def _of_input(
     windows = [step for step in steps if isinstance(step, ApplyRows)]
     expired = max((listing.gone.get(name, 0) for name, _, _ in history.names), default=0)
     # What is landed is cut into other pieces from one time to another, and tells itself what has expired.
-    known = {} if pipeline.settings.source_options.is_landed else read_before
-    gone = list(_gone(life, windows, expired, known))
+    stats_by_path = {} if pipeline.settings.source_options.is_landed else read_before
+    gone = list(_gone(life, windows, expired, stats_by_path))
     gone += [f"from {step.at} on nothing is read: {step.reason}" for step in steps if isinstance(step, HoldTable)]
     key_images = list[_Found]()
     conversion: _KeyConversion | None = None
@@ -221,7 +221,7 @@ def _of_input(
         for step in windows:
             if step.ddl < (0 if earlier is None else earlier.at) or (conversion and step.ddl >= conversion.at):
                 continue
-            key = _key_then(history, step, wanted)
+            key = _key_then(history, step, lake_key)
             if key is None:
                 of_then = ", ".join(step.schema.key)
                 gone.append(f"before {step.hi} the key was ({of_then}): changes of then are not looked for")
@@ -234,7 +234,9 @@ def _of_input(
             if rows is None:
                 gone.append(problem)
             else:
-                images = _images(reading.step, rows, _names_then(history, reading.step, wanted), pipeline.source.reader)
+                images = _images(
+                    reading.step, rows, _names_then(history, reading.step, lake_key), pipeline.source.reader
+                )
                 era += [ordered_image for ordered_image in images if since < ordered_image[1].position <= through]
         era.sort(key=lambda ordered_image: ordered_image[0])
         if conversion is not None:
@@ -243,23 +245,23 @@ def _of_input(
                 break
         key_images = era + key_images
         if earlier is not None:
-            names = [_name_then(history, name, earlier.at) for name in wanted.column_names]
-            key = wanted if conversion is None else era[-1][1].key
+            names = [_name_then(history, name, earlier.at) for name in lake_key.column_names]
+            key = lake_key if conversion is None else era[-1][1].key
             conversion = _KeyConversion(earlier, key.rename_columns(names))
     return [image for _, image in key_images if image.position <= last], gone
 
 
 def _of_log(
-    pipeline: Pipeline, present: Plan, history: TableHistory, wanted: pa.Table, since: Tso, last: Tso
+    pipeline: Pipeline, present: Plan, history: TableHistory, lake_key: pa.Table, since: Tso, last: Tso
 ) -> tuple[list[_Image], Tso] | None:
     """Return the images of the key in the table's log, in their order; None where it does not have all of them.
 
     With them, through which position it has none of forgotten keys, -1 where it has all.
     """
-    schema, numbers = history.schema.in_lake, _numbers(wanted)
+    schema, numbers = history.schema.in_lake, _numbers(lake_key)
 
     def mine(rows: pa.Table) -> pa.Table:
-        return rows.take(rows_of_keys(_typed(rows, wanted), wanted, schema))
+        return rows.take(rows_of_keys(_typed(rows, lake_key), lake_key, schema))
 
     covered = changes_of_log(pipeline, present, history, since, last, mine, numbers)
     if covered is None:
@@ -276,7 +278,7 @@ def _of_log(
         shown = f"{path} line {place.rpartition(':')[2]}" if path.endswith(_FILES) else place
         images.append(
             _Image(
-                at, enters, fresh, values, columns_then, row[ABSENT] or (), path, (0, 0), partial(str, shown), wanted
+                at, enters, fresh, values, columns_then, row[ABSENT] or (), path, (0, 0), partial(str, shown), lake_key
             )
         )
     return images, covered.forgotten_through
@@ -335,8 +337,8 @@ class _KeyConversion:
             after, columns=tuple(column for column in after.columns if column.name in self.key.column_names)
         )
         became = evolve_rows(rows, key_changes, shape, nobody)
-        wanted = self.key.select(became.column_names).cast(became.schema)
-        return changes.take(rows_of_keys(became, wanted, after))
+        key_then = self.key.select(became.column_names).cast(became.schema)
+        return changes.take(rows_of_keys(became, key_then, after))
 
     def row_of(self, images: Sequence[_Found]) -> list[_Found]:
         """Return the images of the row that became this one: that stood then, or else had this very key."""
@@ -367,15 +369,15 @@ def _new_name(change: RenameColumn | RetypeColumn) -> str:
     return change.new.name if isinstance(change, RetypeColumn) else change.new
 
 
-def _names_then(history: TableHistory, step: ApplyRows, wanted: pa.Table) -> list[str]:
+def _names_then(history: TableHistory, step: ApplyRows, lake_key: pa.Table) -> list[str]:
     """Return the names of the key's columns in a window."""
-    return [_name_then(history, name, step.ddl) for name in wanted.column_names]
+    return [_name_then(history, name, step.ddl) for name in lake_key.column_names]
 
 
-def _key_then(history: TableHistory, step: ApplyRows, wanted: pa.Table) -> pa.Table | None:
+def _key_then(history: TableHistory, step: ApplyRows, lake_key: pa.Table) -> pa.Table | None:
     """Return the key by the columns of a window, None where rows were of another key then."""
-    names = _names_then(history, step, wanted)
-    return wanted.rename_columns(names) if set(names) == set(step.schema.key) else None
+    names = _names_then(history, step, lake_key)
+    return lake_key.rename_columns(names) if set(names) == set(step.schema.key) else None
 
 
 def _of_key(step: ApplyRows, key: pa.Table, conversion: _KeyConversion | None, window: Window) -> pa.Table:
@@ -417,10 +419,10 @@ def _changes(
     Between them the row is what `events` make of it, one of which may remove it.
     """
     row: dict[str, Any] | None = None
-    left = list(events)
+    remaining_events = list(events)
     for position in [*dict.fromkeys(image.position for image in key_images), _FOREVER]:
-        while left and left[0].at <= position:
-            event = left.pop(0)
+        while remaining_events and remaining_events[0].at <= position:
+            event = remaining_events.pop(0)
             if row is not None and _removes(event, row):
                 changed, place = _changed(row, None, row), f"DDL of version {event.at}"
                 yield RowChange(event.at, tso_time(event.at), "delete", changed, place, 0, 0, "", None)
@@ -527,33 +529,33 @@ def _gone(
         yield f"rows of the landing through {expired} have expired"
 
 
-def _present_row(lake: ExplainedLake, life: Life, schema: TableSchema, wanted: pa.Table) -> dict[str, Any] | None:
+def _present_row(lake: ExplainedLake, life: Life, schema: TableSchema, lake_key: pa.Table) -> dict[str, Any] | None:
     scan = lake.scan(life)
     equal = {
         name: value
-        for name, value in _numbers(wanted).items()
+        for name, value in _numbers(lake_key).items()
         if scan.columns.get(name) == iceberg_type(schema.column(name))
     }
     names = [column.name for column in schema.stored if column.name in scan.columns]
     for piece in scan.pieces(equal):
         for rows in scan.read_file(piece, list(schema.key), equal):
-            if not len(rows_of_keys(_typed(rows, wanted), wanted, schema)):
+            if not len(rows_of_keys(_typed(rows, lake_key), lake_key, schema)):
                 continue
             for whole in scan.read_file(piece, [*names, COMMIT_TS], equal):
-                numbers = rows_of_keys(_typed(whole, wanted), wanted, schema)
+                numbers = rows_of_keys(_typed(whole, lake_key), lake_key, schema)
                 if len(numbers):
                     return next(python_rows(whole.take(numbers)))
     return None
 
 
-def _numbers(wanted: pa.Table) -> dict[str, object]:
+def _numbers(lake_key: pa.Table) -> dict[str, object]:
     """Return the numbers of a key by column, for which readers may look: no collation says what equals them."""
-    (row,) = python_rows(wanted)
+    (row,) = python_rows(lake_key)
     return {name: value for name, value in row.items() if isinstance(value, (int, Decimal))}
 
 
-def _typed(rows: pa.Table, wanted: pa.Table) -> pa.Table:
-    return rows.select(wanted.column_names).cast(wanted.schema)
+def _typed(rows: pa.Table, lake_key: pa.Table) -> pa.Table:
+    return rows.select(lake_key.column_names).cast(lake_key.schema)
 
 
 def _events(
@@ -578,7 +580,7 @@ def _events(
 
 
 def _set_aside(
-    lake: ExplainedLake, table: TableHistory, wanted: pa.Table, plain: pa.Table, key: SealKey | None
+    lake: ExplainedLake, table: TableHistory, lake_key: pa.Table, plain: pa.Table, key: SealKey | None
 ) -> tuple[tuple[SetAside, ...], int]:
     """Return the records in quarantine of the key, and how many cannot be looked through.
 
@@ -586,7 +588,7 @@ def _set_aside(
     """
     records, unknown, names = list[SetAside](), 0, table.origins_at(table.events[-1].at)
     texts = [text for text in map(value_text, next(python_rows(plain)).values()) if text is not None]
-    keys = wanted.rename_columns([names.get(name, name) for name in wanted.column_names])
+    keys = lake_key.rename_columns([names.get(name, name) for name in lake_key.column_names])
     for row in lake.quarantined(raw=True, closed=True):
         if row.life != table.life:
             continue

@@ -445,8 +445,8 @@ class _FeedChanges:
     def _rows_before(self, life: Life, at: Tso) -> _TableRows:
         """Return the rows of a table right before a DDL; raises ExtractRefused where the feed lacks some."""
         history, until = self._lives.get(life.source), at - 1
-        known = [table_rows for table_rows in self._rows.get(life.source, ()) if table_rows.at <= until]
-        begun = max(known, key=lambda table_rows: table_rows.at, default=None)
+        table_states = [table_rows for table_rows in self._rows.get(life.source, ()) if table_rows.at <= until]
+        begun = max(table_states, key=lambda table_rows: table_rows.at, default=None)
         try:
             if history is None or history.gap_at(until, until) is not None:
                 raise ExtractRefused(f"{life.source}: rows from before the feed began are missing.")
@@ -488,9 +488,11 @@ class _FeedChanges:
         rows, schema = state.rows, state.schema
         match step:
             case ChangeTable():
-                kept = rows.filter(pc.invert(self._deleted(step, state)))
+                remaining_rows = rows.filter(pc.invert(self._deleted(step, state)))
                 schema = step.schema
-                rows = evolved_rows(kept, step.changes, schema, living=True).select(no_log_rows(schema).column_names)
+                rows = evolved_rows(remaining_rows, step.changes, schema, living=True).select(
+                    no_log_rows(schema).column_names
+                )
             case ExchangePartition():
                 self._rows.setdefault(step.life.source, []).append(replace(state, at=step.at - 1))
                 leaves, enters = self._exchanged(step, state)
@@ -548,14 +550,14 @@ def _living(net: NetChanges, rows: pa.Table) -> pa.Table:
     """Return the rows that are left of inserts and changes behind them."""
     if not net.schema.key:
         return counted_rows(rows, net.schema)
-    kept = net.of(rows)
-    kept = kept.filter(pc.invert(pc.is_in(kept.column(CHANGE_TYPE), pa.array(LEAVES))))
-    if kept.column(ABSENT).null_count < kept.num_rows:
+    net_rows = net.of(rows)
+    net_rows = net_rows.filter(pc.invert(pc.is_in(net_rows.column(CHANGE_TYPE), pa.array(LEAVES))))
+    if net_rows.column(ABSENT).null_count < net_rows.num_rows:
         raise ExtractRefused(
             f"{net.name}: rows came or went by a DDL without changes of their own, and of some only a part of the "
             "columns is in the feed."
         )
-    return kept
+    return net_rows
 
 
 def _matching(rows: pa.Table, predicate: Predicate, state: _TableRows) -> pa.Array:

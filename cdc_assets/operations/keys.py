@@ -90,8 +90,8 @@ def _values(column: Column, texts: Sequence[str], places: Sequence[str]) -> pa.A
         for text, place in zip(texts, places, strict=True)
     ]
     binary = any(isinstance(raw_value, bytes) for raw_value in raw)
-    given = [raw_value.encode() if binary and isinstance(raw_value, str) else raw_value for raw_value in raw]
-    read = values(pa.array(given, pa.binary() if binary else pa.string()), column).array
+    raw_values = [raw_value.encode() if binary and isinstance(raw_value, str) else raw_value for raw_value in raw]
+    read = values(pa.array(raw_values, pa.binary() if binary else pa.string()), column).array
     if read.null_count:
         place = next(place for place, value in zip(places, read.to_pylist(), strict=True) if value is None)
         raise BadSettings(

@@ -53,7 +53,7 @@ def landing_needs(pipeline: Pipeline, landing: Landing, planned: Plan, *, rebuil
     The ledger only adds tables that a run has found to be held.
     """
     landed = landing.landed()
-    wanted = _wanted(pipeline, planned)
+    needs = _wanted(pipeline, planned)
     open_events = (*landed.open_bad, *landed.open_late)
     undecided = {event.table.folded for event in open_events if event.table is not None}
     unnamed = any(event.table is None for event in open_events)
@@ -70,7 +70,7 @@ def landing_needs(pipeline: Pipeline, landing: Landing, planned: Plan, *, rebuil
             if rebuilding
             else UNDECIDED
             if any(name.folded in undecided for name in names)
-            else next((wanted[table.life.source] for table in tables if table.life.source in wanted), ""),
+            else next((needs[table.life.source] for table in tables if table.life.source in needs), ""),
             UNNAMED
             if unnamed
             else INCOMPLETE
@@ -94,16 +94,16 @@ def recorded_needs(states: Sequence[TableStatus], landed: Landed) -> Needs:
 
     @functools.cache
     def need(written: TableId) -> TableNeed:
-        known = by_name.get(str(written).lower(), [])
-        alarms = {name for state in known for name, count in state.alarms.items() if count}
-        wanted = {
+        lives = by_name.get(str(written).lower(), [])
+        alarms = {name for state in lives for name, count in state.alarms.items() if count}
+        needs = {
             UNDECIDED: written.folded in undecided,
-            HELD: any(state.state.stopped for state in known),
+            HELD: any(state.state.stopped for state in lives),
             SET_ASIDE: "quarantined_records" in alarms,
         }
-        through = min((state.through for state in known or states), default=0)
+        through = min((state.through for state in lives or states), default=0)
         lacks = INCOMPLETE if "incomplete" in alarms else ""
-        return TableNeed(through, next((reason for reason, stays in wanted.items() if stays), ""), lacks)
+        return TableNeed(through, next((reason for reason, stays in needs.items() if stays), ""), lacks)
 
     return need
 
@@ -118,29 +118,29 @@ def _wanted(pipeline: Pipeline, planned: Plan) -> Mapping[Life, str]:
         for state in pipeline.ledger.states().get(pipeline.settings.name, ())
         if state.state.stopped
     }
-    wanted = {life.source: HELD for life in planned.history.lives if str(life.source) in stopped}
-    wanted |= {step.life.source: HELD for step in planned.steps if isinstance(step, HoldTable)}
+    needs = {life.source: HELD for life in planned.history.lives if str(life.source) in stopped}
+    needs |= {step.life.source: HELD for step in planned.steps if isinstance(step, HoldTable)}
     for _, read_again in hooks("operations", "read_again"):
-        wanted = {**dict.fromkeys(read_again(pipeline), SET_ASIDE), **wanted}
+        needs = {**dict.fromkeys(read_again(pipeline), SET_ASIDE), **needs}
     partners = dict[Life, set[Life]]()
     for life, table in planned.history.lives.items():
         for _, other in table.exchanges:
             partners.setdefault(life.source, set()).add(other.source)
             partners.setdefault(other.source, set()).add(life.source)
-    around = list(wanted)
+    around = list(needs)
     while around:
         life = around.pop()
         for partner in partners.get(life, ()):
-            if partner not in wanted:
-                wanted[partner] = wanted[life]
+            if partner not in needs:
+                needs[partner] = needs[life]
                 around.append(partner)
-    return wanted
+    return needs
 
 
 def _named(planned: Plan, table: TableId) -> list[TableHistory]:
     """Return the tables that ever had a name."""
     lives = planned.history.lives.values()
-    return [known for known in lives if any(name.folded == table.folded for name, _, _ in known.names)]
+    return [life_named for life_named in lives if any(name.folded == table.folded for name, _, _ in life_named.names)]
 
 
 def taken_through(table: TableId, planned: Plan, applied: Mapping[Life, AppliedState]) -> Tso:
@@ -160,8 +160,8 @@ def taken_through(table: TableId, planned: Plan, applied: Mapping[Life, AppliedS
                     positions.append(0)
                 elif progress.tso < until:
                     positions.append(progress.tso - (progress.phase is not Phase.ROWS))
-    known = any(name.folded == table.folded for held in feed.lives.values() for name, _, _ in held.names)
-    return min(positions, default=planned.checkpoint if known else 0)
+    is_known = any(name.folded == table.folded for held in feed.lives.values() for name, _, _ in held.names)
+    return min(positions, default=planned.checkpoint if is_known else 0)
 
 
 def applied_through(ledger: Ledger, changefeed: str) -> dict[TableId, Tso]:
@@ -197,12 +197,14 @@ def landing_status(
     with read_ledger(lake) as ledger:
         for name in landed:
             with closing(LandingTable(lake, name)) as landing:
-                known = landed_in(landing)
+                landed_state = landed_in(landing)
             settings = (feeds or {}).get(name)
             chosen = None if settings is None else Retention.of(settings.landing.keep, settings.landing.days)
-            needs = recorded_needs([table for table in tables if table.changefeed == name], known)
-            kept = bytes_kept(known, needs, chosen, int(time.time() * 1000))
-            landings.append(describe_landing(name, known, applied_through(ledger, name), _ends_now(settings), kept))
+            needs = recorded_needs([table for table in tables if table.changefeed == name], landed_state)
+            kept_bytes = bytes_kept(landed_state, needs, chosen, int(time.time() * 1000))
+            landings.append(
+                describe_landing(name, landed_state, applied_through(ledger, name), _ends_now(settings), kept_bytes)
+            )
     return landings
 
 

@@ -184,8 +184,10 @@ def maintain(
         feature: () if tables else expire(pipeline, now_ms, dry) for feature, expire in hooks("operations", "expire")
     }
     names = {life: state.name for life, state in applied.items()}
-    known = keeper.facts(exchanges)
-    chosen = [facts for facts in known if not tables or any(is_called(text, _names(facts, names)) for text in tables)]
+    keeper_facts = keeper.facts(exchanges)
+    chosen = [
+        facts for facts in keeper_facts if not tables or any(is_called(text, _names(facts, names)) for text in tables)
+    ]
     if unknown := [text for text in tables if not any(is_called(text, _names(facts, names)) for facts in chosen)]:
         table_names = ", ".join(sorted(str(name) for name in names.values() if name is not None))
         raise BadSettings(f"the lake has no table {min(unknown)}; it has {table_names or 'none'}.")

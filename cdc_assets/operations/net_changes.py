@@ -93,10 +93,12 @@ class NetChanges:
                 "another key before that, so the range has no net by one key. Extract the net through "
                 f"{self.keyed_since - 1}, and from there on."
             )
-        kept = self._reduced(rows) if rows.num_rows else rows
-        words = pc.if_else(pc.equal(kept.column(CHANGE_TYPE), "UPDATE_BEFORE"), "DELETE", kept.column(CHANGE_TYPE))
-        kept = kept.set_column(kept.column_names.index(CHANGE_TYPE), CHANGE_TYPE, words)
-        return pa.concat_tables([changes.slice(last, 1) if last >= 0 else changes.slice(0, 0), kept])
+        reduced = self._reduced(rows) if rows.num_rows else rows
+        words = pc.if_else(
+            pc.equal(reduced.column(CHANGE_TYPE), "UPDATE_BEFORE"), "DELETE", reduced.column(CHANGE_TYPE)
+        )
+        reduced = reduced.set_column(reduced.column_names.index(CHANGE_TYPE), CHANGE_TYPE, words)
+        return pa.concat_tables([changes.slice(last, 1) if last >= 0 else changes.slice(0, 0), reduced])
 
     def _reduced(self, rows: pa.Table) -> pa.Table:
         """Return one change a key, by position."""
@@ -116,19 +118,21 @@ class NetChanges:
             last = mirror_kind(self.schema).reduce(numbered, self.schema, self.name)[0]
         except TableHeld as error:
             raise ExtractRefused(f"{error} Leave out --net.") from error
-        kept = last.sort_by([(POSITION, "ascending")])
+        newest_rows = last.sort_by([(POSITION, "ascending")])
         if not has_patches:
-            return kept.select(rows.column_names)
+            return newest_rows.select(rows.column_names)
         # What changes leave out is in ABSENT; those that leave have what they had.
-        absent = pc.if_else(pc.less(kept.column(OP), 0), kept.column(ABSENT), kept.column(UNCHANGED))
-        moved = pc.and_(pc.is_valid(kept.column(MOVED)), pc.is_valid(absent))
-        was_insert = pc.equal(kept.column(CHANGE_TYPE), _NEW_KEY)
-        plain = pc.if_else(pc.and_(was_insert, pc.is_valid(absent)), "UPDATE_AFTER", kept.column(CHANGE_TYPE))
+        absent = pc.if_else(
+            pc.less(newest_rows.column(OP), 0), newest_rows.column(ABSENT), newest_rows.column(UNCHANGED)
+        )
+        moved = pc.and_(pc.is_valid(newest_rows.column(MOVED)), pc.is_valid(absent))
+        was_insert = pc.equal(newest_rows.column(CHANGE_TYPE), _NEW_KEY)
+        plain = pc.if_else(pc.and_(was_insert, pc.is_valid(absent)), "UPDATE_AFTER", newest_rows.column(CHANGE_TYPE))
         words = pc.if_else(pc.fill_null(moved, False), _NEW_KEY, plain)
         for name, values in ((ABSENT, absent), (CHANGE_TYPE, words)):
-            place = kept.schema.get_field_index(name)
-            kept = kept.set_column(place, kept.schema.field(place), values)
-        return kept.select(rows.column_names)
+            place = newest_rows.schema.get_field_index(name)
+            newest_rows = newest_rows.set_column(place, newest_rows.schema.field(place), values)
+        return newest_rows.select(rows.column_names)
 
 
 def counted_rows(changes: pa.Table, schema: TableSchema) -> pa.Table:
@@ -137,12 +141,12 @@ def counted_rows(changes: pa.Table, schema: TableSchema) -> pa.Table:
     frame = pl.from_arrow(changes.select([*names, CHANGE_TYPE]))
     assert isinstance(frame, pl.DataFrame)
     enters = ~pl.col(CHANGE_TYPE).is_in(LEAVES)
-    left = (
+    unmatched = (
         frame.with_row_index("_cdc_row")
         .group_by(map(exact, names))
         .agg(pl.col("_cdc_row").filter(enters).last(), (2 * enters.cast(pl.Int64) - 1).sum().alias("_cdc_count"))
         .filter(pl.col("_cdc_count") > 0)
         .sort("_cdc_row")
     )
-    places = left.select(pl.col("_cdc_row").repeat_by("_cdc_count").explode()).to_series()
+    places = unmatched.select(pl.col("_cdc_row").repeat_by("_cdc_count").explode()).to_series()
     return changes.take(places.to_arrow().cast(pa.int64()))

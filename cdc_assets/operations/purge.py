@@ -88,9 +88,13 @@ def purge(
     if unknown := [text for text in tables if not any(is_called(text, (life, *names[life])) for life in dropped)]:
         raise BadSettings(f"{min(unknown)} is not a dropped table of the lake; those are: {_listed(dropped)}.")
     exchanges = open_exchanges(planned, planned.applied)
-    kept = {life: why for _, needed in hooks("operations", "needed") for life, why in needed(pipeline, planned).items()}
+    needed_lives = {
+        life: why for _, needed in hooks("operations", "needed") for life, why in needed(pipeline, planned).items()
+    }
     results = [
-        PurgeResult(life, names[life][-1], state.progress.tso, kept.get(life) or _need(planned, life, exchanges))
+        PurgeResult(
+            life, names[life][-1], state.progress.tso, needed_lives.get(life) or _need(planned, life, exchanges)
+        )
         for life, state in sorted(dropped.items())
         if (not tables or any(is_called(text, (life, *names[life])) for text in tables))
         and (before_ms is None or wall_clock_ms(state.progress.tso) < before_ms)

@@ -54,10 +54,10 @@ class _QueryTables:
 
         None for no table, and for a short name that several tables have.
         """
-        known = [(table, (table.name, table.life, ".".join(table.identifier))) for _, table in self._tables]
-        chosen = [table for table, names in known if is_called(text, names)]
+        names_by_table = [(table, (table.name, table.life, ".".join(table.identifier))) for _, table in self._tables]
+        chosen = [table for table, names in names_by_table if is_called(text, names)]
         if short and not chosen:
-            chosen = [table for table, _ in known if is_called(text, (table.identifier[-1],))]
+            chosen = [table for table, _ in names_by_table if is_called(text, (table.identifier[-1],))]
         return next(pair for pair in self._tables if pair[1] is chosen[0]) if len(chosen) == 1 else None
 
     @property
@@ -144,8 +144,8 @@ def selected_rows(lake: LakeSettings, sql: str) -> QueriedRows:
                 raise BadSettings(" ".join(absences)) from None
             if qualified := next((name for name in missing if "." in name), ""):  # a short one may be of a WITH
                 raise no_such_table(qualified, tables.names, "one of them") from None
-            known = known_names(missing[0] if missing else "", tables.names)
-            raise BadSettings(f"{error} Of the lake's tables {known}.") from None
+            names_clause = known_names(missing[0] if missing else "", tables.names)
+            raise BadSettings(f"{error} Of the lake's tables {names_clause}.") from None
         except duckdb.Error as error:
             raise BadSettings(f"DuckDB refuses the query: {error}") from None
 
@@ -164,12 +164,12 @@ def _copy(database: DuckDBPyConnection, state: LakeState, table: LakeTable, name
 def _table_names(database: DuckDBPyConnection, sql: str) -> list[tuple[str, ...]]:
     """Return the names of tables in a SELECT, each with its parts; those of its own WITH are among them."""
     (tree,) = database.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()[0]
-    names, left = dict[tuple[str, ...], None](), [json.loads(tree)]
-    while left:
-        node = left.pop()
+    names, nodes = dict[tuple[str, ...], None](), [json.loads(tree)]
+    while nodes:
+        node = nodes.pop()
         if isinstance(node, dict) and node.get("type") == "BASE_TABLE":
             names[tuple(filter(None, (node[f"{part}_name"] for part in ("catalog", "schema", "table"))))] = None
-        left += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        nodes += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     return list(names)
 
 

@@ -381,8 +381,8 @@ def _choose(pipeline: Pipeline, tables: Sequence[str]) -> _Choice:
     listing, present = pipeline.planner.plan(whole=True)
     applied = pipeline.lake.applied()
     bases = _bases(present, applied, tables)
-    left = frozenset(life for _, held in _held_by_late_rows(present, applied, landed) for life in held)
-    request = ReplayRequest(listing, bases, fuse=True, hold_expired=True, renames=_renames(applied), left=left)
+    left_lives = frozenset(life for _, held in _held_by_late_rows(present, applied, landed) for life in held)
+    request = ReplayRequest(listing, bases, fuse=True, hold_expired=True, renames=_renames(applied), left=left_lives)
     planned = plan_replay(pipeline, request)
     requested_lives = _named(planned, applied, tables)
     # The feed does not have what a repair brought: where one of the tables of a source had a repair, a table that alone
@@ -537,9 +537,9 @@ class _Notes(Ledger):
         self.read: dict[str, dict[str, FileStats]] = {}
 
     def record_files(self, changefeed: str, life: Life, files: Iterable[FileStats], *more: Any, **named: Any) -> None:
-        known = tuple(files)
-        self.read.setdefault(str(life), {}).update({stats.path: stats for stats in known})
-        super().record_files(changefeed, life, known, *more, **named)
+        known_files = tuple(files)
+        self.read.setdefault(str(life), {}).update({stats.path: stats for stats in known_files})
+        super().record_files(changefeed, life, known_files, *more, **named)
 
 
 def _run(work: _Rebuild[AsideT], say: Callable[[str], object]) -> None:
@@ -547,8 +547,8 @@ def _run(work: _Rebuild[AsideT], say: Callable[[str], object]) -> None:
     settings = work.live.settings.model_copy(update={"name": f"{work.live.settings.name}~{work.ticket.token}"})
     settings = settings.model_copy(update={"quarantine": False})
     notes = _Notes()
-    renames, left = _renames(work.live.lake.applied()), frozenset(work.targets)
-    request = replace(work.live.planner.request, bases=work.bases, renames=renames, left=left)
+    renames, left_lives = _renames(work.live.lake.applied()), frozenset(work.targets)
+    request = replace(work.live.planner.request, bases=work.bases, renames=renames, left=left_lives)
     aside = Pipeline(settings, work.live.source, lake, notes, log_steps(say), request)
     work.rebuilder.hold_back(work.ticket.token, ())
     try:
@@ -648,9 +648,9 @@ def refusals(
 
     `planned` starts from an empty lake. The feed removes its files after `retention_days` (0: never).
     """
-    wanted = tuple(lives)
-    sentences = [sentence for life in wanted for sentence in _refusals_of(life, planned, seen, retention_days)]
-    return (*sentences, *missing_files(source, listing, planned.history, wanted, seen.entries, seen.schema_files))
+    chosen_lives = tuple(lives)
+    sentences = [sentence for life in chosen_lives for sentence in _refusals_of(life, planned, seen, retention_days)]
+    return (*sentences, *missing_files(source, listing, planned.history, chosen_lives, seen.entries, seen.schema_files))
 
 
 def _refusals_of(life: Life, planned: Plan, seen: EarlierRuns, retention_days: int) -> Iterator[str]:

@@ -54,8 +54,8 @@ def propose_release(pipeline: Pipeline, table: str, version: Tso, way: str, text
     listing, planned = pipeline.planner.plan()
     decided = pipeline.lake.decisions()
     releases = releases_of(decided)
-    known = {key for key in releases if key[1] == version and _was_called(table, key[0], planned)}
-    _, before = pipeline.planner.plan(listing, decided.changed((releases[key] for key in known), withdrawn=True))
+    release_keys = {key for key in releases if key[1] == version and _was_called(table, key[0], planned)}
+    _, before = pipeline.planner.plan(listing, decided.changed((releases[key] for key in release_keys), withdrawn=True))
     lives = [life for life in before.history.lives if _was_called(table, life, before)]
     if not lives:
         raise no_such_table(table, (history.name for history in before.history.lives.values()))
@@ -140,25 +140,25 @@ def _propose_undo(pipeline: Pipeline, table: str, version: Tso) -> Proposal:
     listing, planned = pipeline.planner.plan()
     decided = pipeline.lake.decisions()
     released = releases_of(decided).items()
-    known = [release for key, release in released if key[1] == version and _was_called(table, key[0], planned)]
+    matches = [release for key, release in released if key[1] == version and _was_called(table, key[0], planned)]
     changes = [settings_change for settings_change in decided.of(SettingsChange) if settings_change.since == version]
     patterns = {_pattern(table, planned), *(glob.escape(str(life)) for life in _meant(table, planned))}
     matching_changes = [settings_change for settings_change in changes if settings_change.pattern in patterns]
-    if matching_changes and not known:
+    if matching_changes and not matches:
         return propose(pipeline, listing, matching_changes[:1], withdrawn=True)
-    if len(known) != 1:
-        raise BadSettings(_not_one(table, version, "release", [decision.life for decision in known]))
-    release = known[0]
+    if len(matches) != 1:
+        raise BadSettings(_not_one(table, version, "release", [decision.life for decision in matches]))
+    release = matches[0]
     applied = pipeline.lake.applied()
     affected = {
         life for life, table in planned.history.lives.items() for event in table.events if event.release == release
     }
     if any(life in applied and applied[life].ddl >= release.version for life in (*affected, release.life)):
         raise BadSettings(
-            f"the release of {known[0].life} at version {version} ({known[0].way}) was used: the lake table is past "
+            f"the release of {release.life} at version {version} ({release.way}) was used: the lake table is past "
             "that DDL, and its history is read with the release. It cannot be undone."
         )
-    return propose(pipeline, listing, known, withdrawn=True)
+    return propose(pipeline, listing, matches, withdrawn=True)
 
 
 def _change_settings(pipeline: Pipeline, table: str, since: Tso, who: str) -> Proposal:
@@ -168,8 +168,8 @@ def _change_settings(pipeline: Pipeline, table: str, since: Tso, who: str) -> Pr
     """
     listing, planned = pipeline.planner.plan()
     pattern, recipes = _pattern(table, planned), pipeline.planner.recipes(pipeline.lake.decisions())
-    left = (change for change in recipes.changes if (change.pattern, change.since) != (pattern, since))
-    recipes, before = replace(recipes, changes=tuple(left)), dict[str, str]()
+    remaining_changes = (change for change in recipes.changes if (change.pattern, change.since) != (pattern, since))
+    recipes, before = replace(recipes, changes=tuple(remaining_changes)), dict[str, str]()
     for life in _meant(table, planned):
         state = planned.applied.get(life)
         differences = {} if state is None else recipes.difference(planned.history.lives[life], state)
@@ -301,6 +301,6 @@ def propose(
     pipeline: Pipeline, listing: Listing, decisions: Iterable[KeptDecision], *, withdrawn: bool = False
 ) -> Proposal:
     """Return decisions, or with `withdrawn` the end of them, with the plan that would follow. Nothing is recorded."""
-    given = tuple(decisions)
-    decided = pipeline.lake.decisions().changed(given, withdrawn=withdrawn)
-    return Proposal(given, pipeline.planner.plan(listing, decided)[1], withdrawn)
+    new_decisions = tuple(decisions)
+    decided = pipeline.lake.decisions().changed(new_decisions, withdrawn=withdrawn)
+    return Proposal(new_decisions, pipeline.planner.plan(listing, decided)[1], withdrawn)

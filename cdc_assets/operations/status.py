@@ -162,25 +162,25 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
     with read_ledger(lake) as ledger:
         states = {name: tables for name, tables in ledger.states().items() if only in ("", name)}
         accounts = {changefeed: ledger.accounts(changefeed) for changefeed in states}
-        kept = {changefeed: ledger.fidelities(changefeed) if fidelity else {} for changefeed in states}
+        fidelity_by_feed = {changefeed: ledger.fidelities(changefeed) if fidelity else {} for changefeed in states}
     rows: list[TableStatus] = []
     for changefeed in changefeeds_of(lake, states, only):
         tables = states.get(changefeed, ())
         windows = accounts.get(changefeed, {})
         with open_state(lake, changefeed) as state:
-            known = {
+            lake_tables = {
                 str(life): lake_table for life, lake_table in state.tables().items() if lake_table.name is not None
             }
             waiting = quarantined_counts(state)
             unfinished = _by_row(unfinished_forgets(state), [table.life for table in tables])
             cuts, forgotten = cuts_of(state), kept_out(state.decisions.read())
-        labels = {life: lake_table.label.progress.through for life, lake_table in known.items()}
+        labels = {life: lake_table.label.progress.through for life, lake_table in lake_tables.items()}
         # A run that was killed leaves the ledger behind the tables.
         tables = tuple(
             replace(table, through=through, checkpoint=max(table.checkpoint, through))
             if (through := labels.get(table.life, 0)) > table.through
             else table
-            for table in (*tables, *_loading_tables(known, tables))
+            for table in (*tables, *_loading_tables(lake_tables, tables))
         )
         now = time.time()
         for table in tables:
@@ -190,7 +190,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
                 **recorded,
                 changefeed=changefeed,
                 quarantined=waiting.get(table.life, 0),
-                fidelity=kept.get(changefeed, {}).get(table.life, ()),
+                fidelity=fidelity_by_feed.get(changefeed, {}).get(table.life, ()),
                 stages=accounted[-1].lag if accounted else None,
                 miscounted=next((window.mismatch for window in accounted if window.mismatch), ""),
                 cuts=tuple(cut.name for cut in cuts if any(str(taken.life) == table.life for taken in cut.taken)),
@@ -198,7 +198,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
                 unfinished=unfinished.get(table.life, ""),
                 kept_out=tuple(dict.fromkeys(key.text for key in forgotten if key.is_of(table.life, table.name))),
             )
-            if (lake_table := known.get(table.life)) is not None:
+            if (lake_table := lake_tables.get(table.life)) is not None:
                 status = replace(status, rows=lake_table.rows, marks_deletes=lake_table.layout.marks_deletes)
                 if (gap := lake_table.gap) is not None:
                     waits = waiting_text(table.complete_by) if table.complete_by and table.state.stopped else ""
@@ -213,11 +213,11 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
     return rows
 
 
-def _loading_tables(known: Mapping[str, LakeTable], tables: Sequence[TableState]) -> Iterator[TableState]:
+def _loading_tables(lake_tables: Mapping[str, LakeTable], tables: Sequence[TableState]) -> Iterator[TableState]:
     """Yield the state of each table of the lake, by the text of its life, that is not among those of ended runs."""
     checkpoint = max((table.checkpoint for table in tables), default=0)
-    for life in sorted(known.keys() - {table.life for table in tables}):
-        lake_table = known[life]
+    for life in sorted(lake_tables.keys() - {table.life for table in tables}):
+        lake_table = lake_tables[life]
         if lake_table.name is not None:
             through = lake_table.label.progress.through
             yield TableState(

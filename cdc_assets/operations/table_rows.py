@@ -48,9 +48,9 @@ def of_source(schema: TableSchema) -> TableSchema:
 def in_source_names(rows: pa.Table, schema: TableSchema) -> pa.Table:
     """Return rows of a log with the columns that the source has, by its names."""
     of = {column.name: column.origin for column in schema.columns if column.origin and not column.kept}
-    kept = {column.name for column in schema.columns if column.kept}
-    if of or kept:
-        rows = _with_absent(rows, lambda names: [of.get(name, name) for name in names if name not in kept])
+    kept_names = {column.name for column in schema.columns if column.kept}
+    if of or kept_names:
+        rows = _with_absent(rows, lambda names: [of.get(name, name) for name in names if name not in kept_names])
     if of:
         own_names = [name for name in rows.column_names if name not in of.values()]
         rows = rows.select(own_names).rename_columns([of.get(name, name) for name in own_names])

@@ -74,7 +74,7 @@ class Journal:
 
     def complete(self, planned: Plan, run: str) -> None:
         """Record the DDL of a run that ended between a commit and its record, without its lost statements."""
-        known = self.ledger.journaled(self.changefeed)
+        journaled_keys = self.ledger.journaled(self.changefeed)
         entries = [
             JournalEntry(
                 str(life), event.at, str(event.name or event.file.table), event.journal_action, event.file.query,
@@ -82,7 +82,7 @@ class Journal:
             )
             for life, state in planned.applied.items()
             for event in (planned.history.lives[life].events if life in planned.history.lives else ())
-            if event.at <= state.ddl and not event.neutral and (str(life), event.at) not in known
+            if event.at <= state.ddl and not event.neutral and (str(life), event.at) not in journaled_keys
         ]  # fmt: skip
         self.ledger.record_journal(self.changefeed, entries)
 
@@ -101,8 +101,8 @@ class Journal:
             by_tidb = [event for event in table.events if not (event.file.by_server or event.file.grows)]
             ddl = ((event.at, (*event.hidden, *event.changes)) for event in by_tidb)
             rewritten = rewritten_columns(ddl, partial(self._rows_before, life))
-            kept = column_fidelity(table.schema, table.changes, table.inferred, table.unsent, rewritten)
-            rows[life] = (*kept, *own)
+            fidelities = column_fidelity(table.schema, table.changes, table.inferred, table.unsent, rewritten)
+            rows[life] = (*fidelities, *own)
         self.ledger.record_columns(self.changefeed, rows)
 
     def _rows_before(self, life: Life, version: Tso) -> bool:
@@ -122,7 +122,7 @@ class Journal:
         and not recorded.
         """
         before = self.ledger.findings(self.changefeed)
-        known, outcome_identities = (
+        earlier_identities, outcome_identities = (
             {finding.identity for finding in findings} for findings in (before, outcome.findings)
         )
         stays = [
@@ -135,13 +135,13 @@ class Journal:
             self.ledger.record_findings(self.changefeed, now, run, self._begun(), names)
         return replace(
             outcome,
-            new_findings=(*settled, *(finding for finding in now if finding.identity not in known)),
-            known_findings=tuple(finding for finding in now if finding.identity in known),
+            new_findings=(*settled, *(finding for finding in now if finding.identity not in earlier_identities)),
+            known_findings=tuple(finding for finding in now if finding.identity in earlier_identities),
         )
 
     def states(self, outcome: Outcome, run: str) -> None:
         """Record the state of every table. The reason that stopped a table stays until the table moves."""
-        known = {state.life: state for state in self.ledger.states().get(self.changefeed, ())}
+        former_states = {state.life: state for state in self.ledger.states().get(self.changefeed, ())}
         states = []
         for t in outcome.tables:
             now = TableState(
@@ -157,7 +157,7 @@ class Journal:
                 complete_by=t.complete_by,
                 by_step=t.error is not None,
             )
-            before = known.get(now.life)
+            before = former_states.get(now.life)
             waits = t.state is State.APPLIED and t.through < outcome.checkpoint and not t.steps
             if waits and before is not None and before.through == t.through and before.state.stopped:
                 now = replace(

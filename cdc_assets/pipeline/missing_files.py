@@ -38,14 +38,16 @@ def missing_files(
     decoding = history.decoding.items()
     roots = {root for (root, _), tables in decoding if any(name.folded in folded for name, _ in tables)}
     roots |= {f"{name.schema}/{name.table}" for name in own_names}
-    wanted, born = dict[str, Tso](), list[Tso]()
+    positions, born = dict[str, Tso](), list[Tso]()
     for life in lives:
         base = history.lives[life].base
         begin = -1 if base is None else base.at  # rows of its dump are not needed
-        wanted[str(life.source)] = min(begin, wanted.get(str(life.source), begin))
+        positions[str(life.source)] = min(begin, positions.get(str(life.source), begin))
         born.append(life.version if base is None else -1)  # what comes after a dump may be in any older directory
     first = min(born, default=-1)
-    older = [entry.path for entry in entries if entry.life in wanted and _is_before(entry, wanted)]  # than its dump
+    older = [
+        entry.path for entry in entries if entry.life in positions and _is_before(entry, positions)
+    ]  # than its dump
     places = (place for path in older if (place := source.place(path)) is not None)
     past_numbers = {(place.directory, place.dispatcher, place.number) for place in places}
     yield from _lost_numbers(listing, roots, first, past_numbers)
@@ -55,14 +57,14 @@ def missing_files(
     for life in dict.fromkeys(life.source for life in lives):
         tables = (table for table in history.lives.values() if expired and table.life.source == life)
         names = (name for table in tables for name, _, _ in table.names)
-        through = max([wanted[str(life)], *(expired.get(name.folded, -1) for name in names)])  # told as expired
+        through = max([positions[str(life)], *(expired.get(name.folded, -1) for name in names)])  # told as expired
         for entry in entries_of(source, history, life, gone):
             if entry.max_commit_ts is None or entry.max_commit_ts > through:
                 yield f"{entry.path} existed and is missing now. {_WAYS}"
     listed_paths = {file.path for file in listing.schema_files} | set(listing.problems)
     for path in schema_files:
         named = source.place(path)
-        needed = named is not None and named.root in roots and named.version > max(first - 1, min(wanted.values()))
+        needed = named is not None and named.root in roots and named.version > max(first - 1, min(positions.values()))
         if path not in listed_paths and needed:
             yield f"the schema file {path} existed and is missing now. {_WAYS}"
 

@@ -245,12 +245,12 @@ def standing(
     planned: Plan,
     tables: Mapping[Life, TableRun],
     applied: Mapping[Life, AppliedState],
-    left: Iterable[Step] = (),
+    remaining_steps: Iterable[Step] = (),
     quarantined: Mapping[Life, int] | None = None,
 ) -> tuple[TableOutcome, ...]:
-    """Return the outcome of every table of a plan. `left` are planned steps that the run did not select."""
+    """Return the outcome of every table of a plan. `remaining_steps` are planned steps that the run did not select."""
     still: dict[Life, Step] = {}
-    for step in left:
+    for step in remaining_steps:
         still.setdefault(step.life, step)
     return tuple(
         _standing(
@@ -265,15 +265,15 @@ def standing(
 
 
 def _standing(
-    planned: Plan, table: TableRun, applied: AppliedState | None, left: Step | None, quarantined: int
+    planned: Plan, table: TableRun, applied: AppliedState | None, remaining_step: Step | None, quarantined: int
 ) -> TableOutcome:
     history = planned.history.lives[table.life]
-    hold = table.hold or (left if isinstance(left, HoldTable) else None)
-    state, reason, ways = _why(table, hold, dropped=history.name is None and left is None)
+    hold = table.hold or (remaining_step if isinstance(remaining_step, HoldTable) else None)
+    state, reason, ways = _why(table, hold, dropped=history.name is None and remaining_step is None)
     version, through = max(event.at for event in history.events), planned.checkpoint
     if table.life in planned.behind and applied is not None:
         through = applied.progress.tso
-    if table.stopped_at is not None or left is not None:
+    if table.stopped_at is not None or remaining_step is not None:
         through = applied.progress.through if applied is not None else 0
         version = applied.ddl if applied is not None else table.life.version
     beside = table.life.kind and applied is None and hold is not None  # it is not there, so it lacks nothing

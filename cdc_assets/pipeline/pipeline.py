@@ -234,14 +234,14 @@ class Pipeline:
             waiting = self._held_back(planned)
             steps = tuple(step for step in (select(planned) if select else planned.steps) if step.life not in waiting)
             worked.update(step.life for step in steps)
-            moved, left = self._advance(steps, planned, tables, run, hooks)
-            answered = [] if left or moved else self._answered(listing, tables)
+            moved, remaining_steps = self._advance(steps, planned, tables, run, hooks)
+            answered = [] if remaining_steps or moved else self._answered(listing, tables)
             moved += answered
-            if left:  # a later run does what is left, and what was to be planned again
-                left += [step for step in steps if step.life in moved]
+            if remaining_steps:  # a later run does what is left, and what was to be planned again
+                remaining_steps += [step for step in steps if step.life in moved]
                 for life in moved:
                     tables[life].error = tables[life].stopped_at = None
-            if left or not moved or attempt == REPLANS:
+            if remaining_steps or not moved or attempt == REPLANS:
                 break
             gone = any(gone_file(tables[life].error) for life in moved)
             if not gone and not answered:
@@ -258,11 +258,13 @@ class Pipeline:
         applied = self.lake.applied()
         for feature in features:
             applied = feature.settle(self.lake, planned, applied)
-        completed_steps = set(steps).difference(left)
-        left = [step for step in planned.steps if step not in completed_steps]
+        completed_steps = set(steps).difference(remaining_steps)
+        remaining_steps = [step for step in planned.steps if step not in completed_steps]
         settled = self.planner.reread(listing, findings)
         findings = tuple(finding for finding in findings if finding not in settled)
-        outcome = self._outcome(planned, listing, tables, left, findings, time.monotonic() - started, applied)
+        outcome = self._outcome(
+            planned, listing, tables, remaining_steps, findings, time.monotonic() - started, applied
+        )
         parts = [part for begin in begins for part in begin.outcomes]
         for feature in features:
             parts += feature.finish(self.lake, planned, applied, outcome.tables)
@@ -342,16 +344,18 @@ class Pipeline:
         lake = self.lake
         windows = WindowPool(steps, self.stage_all, commit, lake.discard, lake.runs_beside, stopped)
         moved: list[Life] = []
-        left: list[Step] = []
+        remaining_steps: list[Step] = []
         renaming: Tso | None = None
         between_windows, made = False, planned.made_beside
         with ExitStack() as ending:
             ending.push(windows.close)
             for number, step in enumerate(steps):
-                if between_windows and not left and hooks.gives_way():
+                if between_windows and not remaining_steps and hooks.gives_way():
                     windows.close()
-                    left = [step for place, step in enumerate(steps[number:], number) if not windows.has(place)]
-                if left and not windows.has(number):
+                    remaining_steps = [
+                        step for place, step in enumerate(steps[number:], number) if not windows.has(place)
+                    ]
+                if remaining_steps and not windows.has(number):
                     continue
                 between_windows = between_windows or isinstance(step, ApplyRows)
                 if renaming is not None and step.at != renaming:
@@ -377,13 +381,13 @@ class Pipeline:
                     hooks.after(step, planned, table)
             if renaming is not None:
                 self.lake.apply_renames()
-        return moved, left
+        return moved, remaining_steps
 
     def _lost(self, table: TableRun, before: Listing, listing: Listing, run: str) -> bool:
         """Return whether a table's file is missing in a fresh listing too, unless all of it is known to be applied."""
         path, name = gone_file(table.error), self.settings.name
-        known, applied = self.ledger.file_stats(name).get(path), self.lake.applied().get(table.life)
-        if not path or not is_lost(path, before, listing, known, applied):
+        stats, applied = self.ledger.file_stats(name).get(path), self.lake.applied().get(table.life)
+        if not path or not is_lost(path, before, listing, stats, applied):
             return False
         self.ledger.record_unread(name, table.life, path, run)
         return True
@@ -498,13 +502,13 @@ class Pipeline:
         planned: Plan,
         listing: Listing,
         tables: Mapping[Life, TableRun],
-        left: Sequence[Step],
+        remaining_steps: Sequence[Step],
         findings: tuple[Finding, ...],
         seconds: float,
         applied: Mapping[Life, AppliedState] | None = None,
     ) -> Outcome:
         applied = self.lake.applied() if applied is None else applied
-        outcomes = standing(planned, tables, applied, left, self.lake.quarantined_counts())
+        outcomes = standing(planned, tables, applied, remaining_steps, self.lake.quarantined_counts())
         of_tidb = self.settings.source_options.writer == "TiCDC"
         findings += tuple(finding for table in tables.values() for finding in table.findings(of_tidb))
         findings += tuple(

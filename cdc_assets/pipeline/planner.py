@@ -223,8 +223,8 @@ class Planner:
         fresh, self._unrecorded = self._unrecorded, {}
         key = self.masks.seal
         if fresh and (not self.masks or key is not None):
-            kept = fresh if key is None else {file: seal(data, key) for file, data in fresh.items()}
-            self.ledger.record_schema_files(self.settings.name, kept)
+            stored = fresh if key is None else {file: seal(data, key) for file, data in fresh.items()}
+            self.ledger.record_schema_files(self.settings.name, stored)
         return replace(listing, problems={**listing.problems, **unknown}) if unknown else listing, planned
 
     def rows_of_no_table(self, listing: Listing, planned: Plan) -> dict[str, str]:
@@ -234,8 +234,8 @@ class Planner:
         def newest_row(file: DataFile, ended: Tso) -> Tso | None:
             if file.bounds is not None:
                 return file.bounds[1]
-            if (known := self._read(file)) is not None:
-                return known.max_commit_ts
+            if (entry := self._read(file)) is not None:
+                return entry.max_commit_ts
             # What was written before has no row from after it.
             return self._head(file, history) if file.modified * 1000 >= wall_clock_ms(ended) else None
 
@@ -243,8 +243,12 @@ class Planner:
 
     def _read(self, file: DataFile) -> FileStats | None:
         """Return the entry of a file that was read, None for one that was not, or has changed since."""
-        known = self.stats.get(file.path)
-        return known if known is not None and (known.size, known.etag) == (file.size, file.etag) else None
+        file_stats = self.stats.get(file.path)
+        return (
+            file_stats
+            if file_stats is not None and (file_stats.size, file_stats.etag) == (file.size, file.etag)
+            else None
+        )
 
     def _head(self, file: DataFile, history: History) -> Tso | None:
         """Return the newest commit-ts at the beginning of a file, None where it cannot be read."""
@@ -291,8 +295,8 @@ class Planner:
             self._start,
             self.settings.source_options.has_inserts,
         )
-        left = self.request.left if self.request.anew else None
-        beginnings = Beginnings(self.request.bases or {}, renames=self.request.renames, left=left)
+        left_lives = self.request.left if self.request.anew else None
+        beginnings = Beginnings(self.request.bases or {}, renames=self.request.renames, left=left_lives)
 
         begins: dict[Life, AppliedState] = {}
 

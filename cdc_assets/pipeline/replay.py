@@ -120,8 +120,8 @@ class Replay:
         """Return the statistics of the files that were read for a table of the source, by path."""
         if source not in self._stats:
             pipeline = self._pipeline
-            known = pipeline.ledger.files_of(pipeline.settings.name, source)
-            self._stats[source] = {file_stats.path: file_stats for file_stats in known}
+            entries = pipeline.ledger.files_of(pipeline.settings.name, source)
+            self._stats[source] = {file_stats.path: file_stats for file_stats in entries}
         return self._stats[source]
 
     def shares(self, step: ApplyRows, since: Tso, until: Tso, key: pa.Table | None = None) -> Iterator[Sequence[int]]:
@@ -136,8 +136,8 @@ class Replay:
         places = (
             place
             for place, file in enumerate(step.files)
-            if file.may_hold(known := stats.get(file.path), since, until)
-            and _may_have_key(step, file, known, ranges[file.root, file.version])
+            if file.may_hold(file_stats := stats.get(file.path), since, until)
+            and _may_have_key(step, file, file_stats, ranges[file.root, file.version])
         )
         return in_shares(places, lambda place: step.files[place].size, _SHARE_FILES, _SHARE_BYTES)
 
@@ -198,13 +198,13 @@ class Replay:
                 yield rows.filter(pc.and_(pc.greater(at, since), pc.less_equal(at, until)))
 
 
-def _may_have_key(step: ApplyRows, file: DataFile, known: FileStats | None, numbers: Sequence[KeyRange]) -> bool:
+def _may_have_key(step: ApplyRows, file: DataFile, stats: FileStats | None, numbers: Sequence[KeyRange]) -> bool:
     """Return whether the key of these numbers may be in a file by the ranges that are known of its key columns."""
     of_file, schema = step.reading.schemas[file.root, file.version][1], step.schema
-    if known is None or (known.size, known.etag) != (file.size, file.etag) or of_file.key != schema.key:
+    if stats is None or (stats.size, stats.etag) != (file.size, file.etag) or of_file.key != schema.key:
         return True
     key_ranges = {key_range.column: key_range for key_range in numbers}
-    for theirs in known.keys:
+    for theirs in stats.keys:
         own = key_ranges.get(theirs.column)
         if own is None or own.unit != theirs.unit or own.low in range(theirs.low, theirs.high + 1):
             continue

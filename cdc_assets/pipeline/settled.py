@@ -147,7 +147,7 @@ def settle(
     if listing.mixed is None:
         return {}
     claims, new_paths = _claims(planned), dict[SettledFiles, list[str]]()
-    known = {settled.directory: settled for settled in listing.settled}
+    settled_by_directory = {settled.directory: settled for settled in listing.settled}
     day = _day_before(listing.checkpoint)
     awaited = {path.rpartition("/")[0] for path in (*vanished, *listing.late)}
     files_by_directory: dict[str, list[DataFile]] = {}
@@ -162,7 +162,7 @@ def settle(
         done = _done(files, stats, directory_claims)
         if not closed or len(done) < len(files):
             closed, done = False, done[: max(len(done) - _OPEN_FILES, 0)]
-        settled_files = _settled(done, known.get(directory), stats, closed)
+        settled_files = _settled(done, settled_by_directory.get(directory), stats, closed)
         if settled_files is not None:
             new_paths[replace(settled_files, checkpoint=listing.checkpoint, seen_at=now)] = [file.path for file in done]
     return new_paths
@@ -197,13 +197,13 @@ def late_rows(
         after = -1 if settled_files is None else settled_files.checkpoint
         late = [claim for claim in file_claims if _is_late(rows, after, claim)]
         if late and settled_files is None:
-            known = recorded()
-            if _is_as_read(file, known.get(file.path)):
+            recorded_stats = recorded()
+            if _is_as_read(file, recorded_stats.get(file.path)):
                 continue  # by another run, meanwhile
             if decoded is not None and not decoded.rejects:
                 keyed = all(schema.key for _, schema in tables)
                 copies = _Copies(decoded.changes, max(claim.applied for claim in late), keyed)
-                late = late if _lacks(source, wire, planned, known, file, copies) else []
+                late = late if _lacks(source, wire, planned, recorded_stats, file, copies) else []
         if late:
             sentence = _RESTORED if settled_files is None else _LATE
             reason = sentence.format(file.path, max(claim.applied for claim in late), after)
@@ -312,10 +312,10 @@ class _Copies:
 
 
 def _lacks(
-    source: Source, wire: Wire, planned: Plan, recorded: Mapping[str, FileStats], file: DataFile, left: _Copies
+    source: Source, wire: Wire, planned: Plan, recorded: Mapping[str, FileStats], file: DataFile, copies: _Copies
 ) -> bool:
     """Return whether a file has rows that are in no file of its table that was read."""
-    low, high = left.bounds
+    low, high = copies.bounds
     for path, read in recorded.items():
         if read.max_commit_ts is None or read.min_commit_ts is None or not path.startswith(f"{file.root}/"):
             continue
@@ -324,10 +324,10 @@ def _lacks(
             tables = planned.history.decoding.get((place.root, place.version), ())
             other = _decoded(source, wire, path, tables)
             if other is not None:
-                left.take_away(other.changes)
-            if not left:
+                copies.take_away(other.changes)
+            if not copies:
                 return False
-    return bool(left)
+    return bool(copies)
 
 
 def _claims(planned: Plan) -> dict[TableId, list[_Claim]]:

@@ -33,25 +33,25 @@ def held_back(steps: Sequence[Step], applied: Mapping[Life, AppliedState]) -> li
     """
     stuck: ByName[HoldTable] = ByName()
     while True:
-        kept, holds = _passed(steps, applied, stuck)
+        passed_steps, holds = _passed(steps, applied, stuck)
         if len(holds) == len(stuck):
-            return kept
+            return passed_steps
         stuck = holds
 
 
 def _passed(
-    steps: Sequence[Step], applied: Mapping[Life, AppliedState], known: ByName[HoldTable]
+    steps: Sequence[Step], applied: Mapping[Life, AppliedState], earlier_holds: ByName[HoldTable]
 ) -> tuple[list[Step], ByName[HoldTable]]:
-    """Go through the steps once; `known` are names that stay taken, with the hold, as found by an earlier pass."""
+    """Go through the steps once; `earlier_holds` are names that stay taken, with the hold, of an earlier pass."""
     held: dict[Life, HoldTable] = {}
-    stuck = ByName(known)
-    kept: list[Step] = []
+    stuck = ByName(earlier_holds)
+    passed_steps: list[Step] = []
     names = _LifeNames(applied)
     for step in steps:
         if step.life in held:
             continue
-        wanted = wanted_name(step) if isinstance(step, Naming) else None
-        cause = stuck.get(wanted) if wanted is not None else None
+        next_name = wanted_name(step) if isinstance(step, Naming) else None
+        cause = stuck.get(next_name) if next_name is not None else None
         if cause is not None and (cause.at > step.at or cause.life == step.life):
             cause = None
         if isinstance(step, ExchangePartition):
@@ -65,11 +65,11 @@ def _passed(
             if (name := names.of.get(step.life)) is not None:
                 stuck[name] = step
         elif isinstance(step, (CreateTable, RenameTable, RecoverTable)):
-            names.give(step.life, wanted)
+            names.give(step.life, next_name)
         elif isinstance(step, DropTable):
             names.give(step.life, None)
-        kept.append(step)
-    return kept, stuck
+        passed_steps.append(step)
+    return passed_steps, stuck
 
 
 def _taken(step: CreateTable, holder: Life) -> Step:

@@ -68,13 +68,17 @@ class Layouts:
 
     def _is_changed(self, table: TableHistory, state: AppliedState) -> bool:
         """Return whether a table of the lake has another order, or other properties, than it is to have."""
-        wanted, there = self._actual(table), state.layout
-        if dict(there.properties) != dict(wanted.properties):
+        target_layout, there = self._actual(table), state.layout
+        if dict(there.properties) != dict(target_layout.properties):
             return True
         for event in table.events:
             if event.at > state.ddl:
                 there = there.renamed(_renames(event))
-        return bool(wanted.sort) and wanted.sort != there.sort and not wanted.misfit(_types(table.schema))
+        return (
+            bool(target_layout.sort)
+            and target_layout.sort != there.sort
+            and not target_layout.misfit(_types(table.schema))
+        )
 
     def holds(self, history: History, applied: Mapping[Life, AppliedState]) -> Iterator[HoldTable]:
         """Yield the new tables whose layout cannot be followed, and tables that a DDL takes a column of theirs."""
@@ -115,19 +119,19 @@ class Layouts:
                 continue
             reason = layout.misfit(_types(table.schema))
             seen = [event.after for event in table.events if event.at <= state.ddl]
-            wanted = self.at(table, seen[-1], state.ddl) if seen else state.layout
+            target_layout = self.at(table, seen[-1], state.ddl) if seen else state.layout
             if reason:
                 sentence = (
                     "the settings partition_by and sort_by cannot be followed, so the table keeps the layout that it "
                     "has. Correct them."
                 )
                 yield Finding("layout", Severity.WARNING, str(table.name), sentence, reason)
-            elif wanted.partition != state.layout.partition or (state.layout.sort and not wanted.sort):
+            elif target_layout.partition != state.layout.partition or (state.layout.sort and not target_layout.sort):
                 sentence = (
                     "the settings partition_by and sort_by ask for another layout than the table has: it goes on as it "
                     "was made. Write it anew: cdc-assets rebuild TABLE."
                 )
-                detail = f"it has {state.layout}, and is to have {wanted}"
+                detail = f"it has {state.layout}, and is to have {target_layout}"
                 yield Finding("layout", Severity.WARNING, str(table.name), sentence, detail)
         for life, table in history.lives.items():
             if not life.kind and table.name is not None:
@@ -135,19 +139,19 @@ class Layouts:
 
     def _mark_findings(self, table: TableHistory, state: AppliedState | None) -> Iterator[Finding]:
         """Yield the findings on deletes of a table that differ from the setting; one that is new has no state."""
-        wanted, keyed, sentence = self.of(table).marks_deletes, bool(table.schema.key), ""
-        marks = wanted if state is None or state.name is None else state.layout.marks_deletes
-        if wanted and not keyed:
+        asks_for_marks, keyed, sentence = self.of(table).marks_deletes, bool(table.schema.key), ""
+        marks = asks_for_marks if state is None or state.name is None else state.layout.marks_deletes
+        if asks_for_marks and not keyed:
             sentence = (
                 "the setting deletes asks for soft deletes, and the table has no key, so its deleted rows go. Name "
                 "columns that identify a row in the setting keys and rebuild it, or give its name the value hard."
             )
-        elif wanted and not marks:
+        elif asks_for_marks and not marks:
             sentence = (
                 "the setting deletes asks for soft deletes, and the table was made without: its deleted rows go until "
                 "it is written anew: cdc-assets rebuild TABLE."
             )
-        elif marks and not wanted:
+        elif marks and not asks_for_marks:
             sentence = (
                 f"the setting deletes does not ask for soft deletes any more, and the table goes on with them: readers "
                 f"need {LIVING} until it is written anew: cdc-assets rebuild TABLE."

@@ -294,7 +294,10 @@ def _stops(history: History, facts: FeedFacts, applied: Mapping[Life, AppliedSta
     }
     for root, version, why in facts.broken:
         names = {
-            table.folded for (known, _), tables in history.decoding.items() for table, _ in tables if known == root
+            table.folded
+            for (decoded_root, _), tables in history.decoding.items()
+            for table, _ in tables
+            if decoded_root == root
         }
         schema, _, table = root.partition("/")
         own = TableId(schema, table).folded
@@ -391,13 +394,13 @@ class _Chain:
             before = [self._begin(self.begun, then[-1])]
         if self.applied is not None and self.applied.name is not None and self.begun is None:
             names = [event.name for event in self.table.events if event.at <= self.applied.ddl]
-            wanted = names[-1] if names else None
+            newest_name = names[-1] if names else None
             free = self.renamed is None or self.renamed[0] > self.applied.ddl + 1
-            if wanted is not None and self.applied.name != wanted and free:
+            if newest_name is not None and self.applied.name != newest_name and free:
                 # Others may have that name until the next DDL gives it another one.
-                stays = all(event.name == wanted for event in self.table.events if event.at > self.applied.ddl)
+                stays = all(event.name == newest_name for event in self.table.events if event.at > self.applied.ddl)
                 if stays if self._is_aside else self.rule is not None:
-                    before = [RenameTable(life, self.applied.ddl, wanted, late=True)]
+                    before = [RenameTable(life, self.applied.ddl, newest_name, late=True)]
         steps = [*before, *self._walk()]
         if self.rule is None:
             return steps
@@ -670,9 +673,11 @@ class _Chain:
         """The files whose rows are read in the columns of the window, and others in which rows of it might be."""
         files = self.feed.files.get(name, ())
         if not self.feed.facts.positions:
-            known = self.applied.positions if self.applied else {}
+            applied_positions = self.applied.positions if self.applied else {}
             return [
-                f for f in files if current[0].at <= f.version <= hi and f.number > known.get(number_sequence(f), 0)
+                f
+                for f in files
+                if current[0].at <= f.version <= hi and f.number > applied_positions.get(number_sequence(f), 0)
             ], []
         alike = {
             where

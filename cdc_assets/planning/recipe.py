@@ -176,9 +176,9 @@ class Recipes:
             for name, columns in read_otherwise(wire, values, schema.stored).items()
         }
         for name in sorted(had.settings.keys() & now.settings.keys()):  # a statement may have been taken back
-            known = dict(now.settings[name].before)
+            former_values = dict(now.settings[name].before)
             for at, value in had.settings[name].before:
-                if at not in known:
+                if at not in former_values:
                     differences[f"{name} before {at}"] = Difference(value, wire.settings.get(name, ""))
         collated, then = _collated(schema), values.get(_COLLATIONS, "")
         if collated and then and then != _collations(collated):
@@ -187,12 +187,12 @@ class Recipes:
         differences |= _other_masks(table, state, schema, now)
         read, former, base = had.settings.get(DUMP_ZONE), state.base, table.base
         if read and former and base and (former.at, former.uri) == (base.at, base.uri):
-            present, left = (
+            present, zoned_columns = (
                 base.timezone or "UTC",
                 [column.name for column in schema.stored if column.type == "TIMESTAMP"],
             )
-            if left and Zone(read.value) != Zone(present):
-                differences[DUMP_ZONE] = Difference(read.value, present, tuple(left))
+            if zoned_columns and Zone(read.value) != Zone(present):
+                differences[DUMP_ZONE] = Difference(read.value, present, tuple(zoned_columns))
         ahead = next((event.after.key for event in table.events if event.at > state.ddl), schema.key)
         if had.key is not None and had.key not in (schema.key, ahead):
             differences[_KEYS] = Difference(", ".join(had.key) or "none", ", ".join(schema.key) or "none")

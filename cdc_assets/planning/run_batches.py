@@ -94,14 +94,14 @@ def steps_of(planned: Plan, lives: Collection[Life]) -> list[Step]:
     One that exchanges rows with a table that is left out, and not as far yet, stops before that: it would get its rows
     from before the windows that are due. So does one before it is dropped, while a table beside it is to be made.
     """
-    steps, left, made = list[Step](), dict[Life, Tso](), planned.made_beside
+    steps, passed_over, made = list[Step](), dict[Life, Tso](), planned.made_beside
     for step in planned.steps:
-        waits = isinstance(step, ExchangePartition) and left.get(step.other, step.at) < step.at
-        waits = waits or isinstance(step, DropTable) and not left.keys().isdisjoint(made.get(step.life, ()))
-        if step.life in lives and step.life not in left and not waits:
+        waits = isinstance(step, ExchangePartition) and passed_over.get(step.other, step.at) < step.at
+        waits = waits or isinstance(step, DropTable) and not passed_over.keys().isdisjoint(made.get(step.life, ()))
+        if step.life in lives and step.life not in passed_over and not waits:
             steps.append(step)
         else:
-            left.setdefault(step.life, step.at)
+            passed_over.setdefault(step.life, step.at)
     return steps
 
 
@@ -169,11 +169,11 @@ def backoff(attempts: Iterable[Attempt], now: int, first: int, most: int) -> dic
 def open_attempts(attempts: Iterable[Attempt], dues: Iterable[Due], again: Iterable[str]) -> tuple[Attempt, ...]:
     """Return the attempts to remember: marks that are still due, except those that are requested `again` now."""
     marks = {due.mark for due in dues} - set(again)
-    left = (
+    remaining_attempts = (
         Attempt(attempt.at, attempt.attempt, tuple(mark for mark in attempt.marks if mark in marks))
         for attempt in attempts
     )
-    return tuple(attempt for attempt in left if attempt.marks)
+    return tuple(attempt for attempt in remaining_attempts if attempt.marks)
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------

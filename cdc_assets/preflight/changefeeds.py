@@ -99,8 +99,8 @@ def left_out(filters: Iterable[EventFilter], traceless: Mapping[str, tuple[str, 
                 f"{whose} leaves out rows ({', '.join(by)}): the lake holds the changefeed's rows, which are not all "
                 "of the source's.",
             )
-        known = _HARMLESS | _ROW_EVENTS | {*TRACELESS, *TRACELESS_IN_TOPICS, *_WIDER}
-        if unknown := [*event_filter.unknown, *(event for event in named if event not in known)]:
+        known_filters = _HARMLESS | _ROW_EVENTS | {*TRACELESS, *TRACELESS_IN_TOPICS, *_WIDER}
+        if unknown := [*event_filter.unknown, *(event for event in named if event not in known_filters)]:
             yield warning(
                 "event-filters",
                 f"{whose} has what is not known here: {', '.join(unknown)}. It may leave out rows or DDL, which the "
@@ -131,10 +131,10 @@ def left_rows(history: History) -> Iterator[Finding]:
 
 def misspelt_parameters(misspelt: Iterable[tuple[str, str]], where: str) -> Iterator[Finding]:
     """Yield parameters of the sink URI that are called nearly as one that decides how `where` are read."""
-    for name, known in misspelt:
+    for name, right_name in misspelt:
         yield warning(
             "sink-parameters",
             "parameters of the sink URI that TiCDC does not know are passed over, as TiCDC does. If its sink URI has "
             f"them in another spelling, correct them: they decide how its {where} are read.",
-            detail=f"{name} (like {known})",
+            detail=f"{name} (like {right_name})",
         )

@@ -153,9 +153,9 @@ def nameless_holds(history: History, listing: Listing) -> Iterator[HoldTable]:
         if at > listing.checkpoint or (file.root, at) in versions:
             continue
         for name, _ in history.decoding.get((file.root, file.version), ()):
-            known = owners.get(name.folded, [])
-            before = [(until, life) for since, until, life in known if until <= at]
-            if before and not any(since <= at < until for since, until, _ in known):
+            owner_lives = owners.get(name.folded, [])
+            before = [(until, life) for since, until, life in owner_lives if until <= at]
+            if before and not any(since <= at < until for since, until, _ in owner_lives):
                 until, life = max(before)
                 reason = (
                     f"a row of {name} came at {at}, when no table had that name any more: the RENAME or DROP TABLE at "
@@ -178,11 +178,11 @@ def versionless_holds(source: Source, wire: Wire, listing: Listing, history: His
         if place is not None and place.number and not place.version:
             paths_by_root.setdefault(place.root, []).append(path)
     for root, paths in paths_by_root.items():
-        known = {version: tables for (other, version), tables in history.decoding.items() if other == root}
-        heads = [head for path in paths if (head := stamps_of_head(source, wire, path, known)) is not None]
+        schemas = {version: tables for (other, version), tables in history.decoding.items() if other == root}
+        heads = [head for path in paths if (head := stamps_of_head(source, wire, path, schemas)) is not None]
         since = min((first for first, _ in heads), default=None)
-        version = max((version for version in known if since is None or version < since), default=0)
-        names = {table.folded for table, _ in known.get(version, ())}
+        version = max((version for version in schemas if since is None or version < since), default=0)
+        names = {table.folded for table, _ in schemas.get(version, ())}
         reason = (
             f"{paths[0]} lies in a directory of version 0, into which TiCDC writes when it cannot read the table's "
             f"schema file after a restart (tiflow#10284); no schema file of that version exists"
@@ -197,19 +197,19 @@ def versionless_holds(source: Source, wire: Wire, listing: Listing, history: His
 
 
 def stamps_of_head(
-    source: Source, wire: Wire, path: str, known: Mapping[Tso, Sequence[tuple[TableId, TableSchema]]]
+    source: Source, wire: Wire, path: str, schemas: Mapping[Tso, Sequence[tuple[TableId, TableSchema]]]
 ) -> tuple[Tso, Tso] | None:
     """Return the least and greatest commit-ts at the beginning of a file, by whichever schema it can be read.
 
-    `known` are the tables that a version may have rows of, and their columns. None where nothing can be read.
+    `schemas` are the tables that a version may have rows of, and their columns. None where nothing can be read.
     """
     try:
         head = source.head(path, SAMPLE_BYTES)
     except (FileNotFoundError, InputError):
         return None
-    for version in sorted(known, reverse=True):
+    for version in sorted(schemas, reverse=True):
         with suppress(MalformedData):
-            stamps = pc.min_max(decode_among(wire, head, path, known[version])[1].changes.column(COMMIT_TS)).as_py()
+            stamps = pc.min_max(decode_among(wire, head, path, schemas[version])[1].changes.column(COMMIT_TS)).as_py()
             return None if stamps["min"] is None else (stamps["min"], stamps["max"])
     return None
 
@@ -316,12 +316,12 @@ def _timestamp_keys(history: History, wire: Wire) -> Iterator[Finding]:
                 )
 
 
-def _text_keys(history: History, known: bool) -> Iterator[Finding]:
+def _text_keys(history: History, collations_known: bool) -> Iterator[Finding]:
     """Find keys of text: the collation by which they are matched, and where that is an approximation."""
     for table in live(history):
         keys = [c for c in table.schema.columns if c.name in table.schema.key and c.collation is not None]
         compared = [c for c in keys if not is_plain(c.compares_by or "")]
-        if compared and not known:
+        if compared and not collations_known:
             yield warning(
                 "text-key",
                 "keys are compared by their collation, so texts that differ only in trailing spaces (under a _ci "

@@ -68,23 +68,23 @@ def file_findings(
     least far counts. A recorded file that no longer exists
     is not a finding if all of its rows are applied, nor is the gap that it leaves.
     """
-    known = {entry.path: entry for entry in entries}
+    entries_by_path = {entry.path: entry for entry in entries}
     through = dict[str, Tso]()
     for life, state in applied.items():
         through[str(life.source)] = min(state.progress.tso, through.get(str(life.source), state.progress.tso))
-    gaps, vanished = _gaps(source, listing, known, through), _vanished(listing, known, through)
+    gaps, vanished = _gaps(source, listing, entries_by_path, through), _vanished(listing, entries_by_path, through)
     return (
         *(Finding("files-missing", Severity.WARNING, "", *problem) for problem in gaps),
-        *changed_files(listing, known.values()),
+        *changed_files(listing, entries_by_path.values()),
         *(Finding("files-vanished", Severity.WARNING, "", *problem) for problem in vanished),
     )
 
 
 def changed_files(listing: Listing, entries: Iterable[FileEntry]) -> Iterator[Finding]:
     """Yield a finding for each file that is no longer what it was when it was read; `entries` are the ledger's."""
-    known = {entry.path: entry for entry in entries}
+    entries_by_path = {entry.path: entry for entry in entries}
     for file in listing.data_files:
-        entry = known.get(file.path)
+        entry = entries_by_path.get(file.path)
         if entry is None or entry.rows == UNREAD or (entry.size, entry.etag) == (file.size, file.etag):
             continue
         was, now = (f"{file_state.size} bytes (etag {file_state.etag})" for file_state in (entry, file))
@@ -172,7 +172,7 @@ def missing_numbers(listing: Listing) -> dict[tuple[str, str], tuple[range, ...]
     return gaps
 
 
-def is_lost(path: str, before: Listing, now: Listing, known: FileStats | None, applied: AppliedState | None) -> bool:
+def is_lost(path: str, before: Listing, now: Listing, stats: FileStats | None, applied: AppliedState | None) -> bool:
     """Return whether a file that was listed `before` is missing `now`, unless all its rows are known to be applied.
 
     What is landed is never lost like that: a landing tells itself which of its rows have expired.
@@ -182,24 +182,24 @@ def is_lost(path: str, before: Listing, now: Listing, known: FileStats | None, a
     if any(file.path == path and file.messages is not None for file in before.data_files):
         return False
     listed = {(file.path, file.size, file.etag) for file in before.data_files}
-    if known is None or applied is None or (path, known.size, known.etag) not in listed:
+    if stats is None or applied is None or (path, stats.size, stats.etag) not in listed:
         return True
-    return known.max_commit_ts is not None and known.max_commit_ts > applied.progress.tso
+    return stats.max_commit_ts is not None and stats.max_commit_ts > applied.progress.tso
 
 
 def _gaps(
-    source: Source, listing: Listing, known: Mapping[str, FileEntry], through: Mapping[str, Tso]
+    source: Source, listing: Listing, entries_by_path: Mapping[str, FileEntry], through: Mapping[str, Tso]
 ) -> Iterator[tuple[str, str]]:
     gaps = missing_numbers(listing)
     torn = {directory for directory, _ in gaps}
     done = set()
-    for path, entry in known.items() if torn else ():
+    for path, entry in entries_by_path.items() if torn else ():
         directory = path.rpartition("/")[0]
         where = source.place(path) if directory in torn else None
         if where is not None and _is_done(entry, through):
             done.add((directory, where.dispatcher, where.number))
     for path in listing.unwritten:
-        if path not in known:
+        if path not in entries_by_path:
             yield _UNWRITTEN, path
     for (directory, dispatcher), ranges in sorted(gaps.items()):
         for numbers in ranges:
@@ -210,10 +210,10 @@ def _gaps(
 
 
 def _vanished(
-    listing: Listing, known: Mapping[str, FileEntry], through: Mapping[str, Tso]
+    listing: Listing, entries_by_path: Mapping[str, FileEntry], through: Mapping[str, Tso]
 ) -> Iterator[tuple[str, str]]:
     listed = {file.path for file in listing.data_files} | set(listing.problems)
-    for path, entry in sorted(known.items()):
+    for path, entry in sorted(entries_by_path.items()):
         if path in listed or _is_done(entry, through):
             continue
         if entry.rows == UNREAD:

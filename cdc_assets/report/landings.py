@@ -93,12 +93,12 @@ def describe_landing(
     landed: Landed,
     through: Mapping[TableId, Tso],
     ends: Mapping[Partition, int] | None = None,
-    kept: Mapping[str, int] | None = None,
+    bytes_by_reason: Mapping[str, int] | None = None,
 ) -> LandingText:
     """Return the landing as values for a person.
 
     `through` is the TSO through which each table is applied, dropped ones included. `ends` are the log's ends now,
-    `kept` the bytes of messages by the reason for which they are kept.
+    `bytes_by_reason` the bytes of messages by the reason for which they are kept.
     """
     applied = _applied(landed, through)
     log_ends = landed.ends if ends is None else ends
@@ -132,7 +132,7 @@ def describe_landing(
             },
         ),
         sum(decision.kind in (EventKind.RELEASED, EventKind.LOST) for decision in landed.decisions),
-        kept or {},
+        bytes_by_reason or {},
     )
 
 
@@ -194,13 +194,13 @@ def _applied(landed: Landed, through: Mapping[TableId, Tso]) -> dict[Partition, 
 
     A name that no table has any more was another's before, or was dropped: it counts as far as the least table is.
     """
-    known: ByName[Tso] = ByName()
+    positions: ByName[Tso] = ByName()
     for name, at in through.items():
-        known[name] = max(at, known.get(name, 0))
+        positions[name] = max(at, positions.get(name, 0))
     least = min(through.values(), default=0)
     offsets: dict[Partition, int] = {}
     for split in landed.splits:
-        if split.high > known.get(split.table, least):
+        if split.high > positions.get(split.table, least):
             offsets[split.partition] = min(split.first, offsets.get(split.partition, split.first))
     return offsets
 
@@ -224,9 +224,11 @@ def _waits(landed: Landed, behind: Mapping[Partition, int]) -> str:
     if landed.streams or not waiting or not (landed.ahead or any(behind.get(partition) for partition in waiting)):
         return ""
     open_ends = [partition for partition in waiting if not landed.barriers.get(partition) and behind.get(partition)]
-    known = [partition for partition in waiting if partition not in open_ends]
-    least = min((landed.barriers.get(partition, "") for partition in known), default="")
-    last = sorted([*open_ends, *(partition for partition in known if landed.barriers.get(partition, "") == least)])
+    named_partitions = [partition for partition in waiting if partition not in open_ends]
+    least = min((landed.barriers.get(partition, "") for partition in named_partitions), default="")
+    last = sorted(
+        [*open_ends, *(partition for partition in named_partitions if landed.barriers.get(partition, "") == least)]
+    )
     last = [partition for partition in last if not behind.get(partition)] or last
     names = first_of([str(partition) for partition in last], "partition", _SHOWN_PARTITIONS)
     more = ", also what is landed of it, which is more than a landing holds" if landed.ahead else ""
@@ -237,14 +239,14 @@ def _waits(landed: Landed, behind: Mapping[Partition, int]) -> str:
 
 
 def _expired(landed: Landed) -> dict[str, Tso]:
-    kept: dict[TableId, Tso] = {}
+    needs: dict[TableId, Tso] = {}
     for split in landed.splits:
-        kept[split.table] = min(split.low, kept.get(split.table, split.low))
+        needs[split.table] = min(split.low, needs.get(split.table, split.low))
     newest = max(landed.marks.values(), default=0)
     return {
-        str(table): kept.get(table, newest)
+        str(table): needs.get(table, newest)
         for table, began in sorted(landed.began.items())
-        if kept.get(table, newest + 1) > began
+        if needs.get(table, newest + 1) > began
     }
 
 

@@ -106,8 +106,8 @@ def _fidelity_lines(tables: Iterable[TableText]) -> Iterator[str]:
                 sources[row.source] = None
                 counts = "".join(f" ({count:,} {what})" for what, count in row.notes.items())
                 columns.append(f"{table.table}.{row.column}{counts}")
-    for (lake, kept), (sources, columns) in other_rows.items():
-        yield f"  {first_of(list(sources), 'type')} -> {lake or 'none'}: {kept}: {first_of(columns, 'column')}"
+    for (lake, loss), (sources, columns) in other_rows.items():
+        yield f"  {first_of(list(sources), 'type')} -> {lake or 'none'}: {loss}: {first_of(columns, 'column')}"
     if whole:
         yield f"  {counted(whole, 'column is', 'columns are')} lossless"
 
@@ -156,13 +156,13 @@ def outcome_lines(outcome: Outcome, options: str = "") -> Iterator[tuple[str, bo
     if still := [name for name, _, _ in lacking if name in before]:
         yield f"incomplete as before: {first_of(still, 'table')}: see `cdc-assets status`", True
     yield from ((line, True) for line in _options_lines((*stops, *gaps), options))
-    new, known = (
+    new, standing_findings = (
         [finding for finding in findings if finding.rule != INCOMPLETE]
         for findings in (outcome.new_findings, outcome.known_findings)
     )
     reasons = {str(table.name): table.reason for table in outcome.tables}
     yield from ((line, True) for line in group_lines(beside_holds(grouped(new), reasons)))
-    standing = len(grouped(known))
+    standing = len(grouped(standing_findings))
     if standing:
         some = counted(standing, "warning of earlier runs stands", "warnings of earlier runs stand")
         yield f"{some}: see `cdc-assets status --warnings`", True

@@ -56,10 +56,10 @@ def type_page() -> str:
     head = ("source", "Iceberg", "Spark", "kept", "rule", "rejected when")
     lines = [_line(*head), _line(*["---"] * len(head))]
     for column in _variants():
-        kept = fidelity(column)
+        column_fidelity = fidelity(column)
         refused = " or ".join(rule.text for rule in rules(column))
         lake = iceberg_type(column), spark_type(column)
-        lines.append(_line(type_text(column), *lake, kept.grade.value, kept.rule, refused))
+        lines.append(_line(type_text(column), *lake, column_fidelity.grade.value, column_fidelity.rule, refused))
     return _PAGE + "\n".join(lines) + "\n" + _CHANGES
 
 

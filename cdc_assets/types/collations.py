@@ -137,8 +137,8 @@ def _general_weight(code: int) -> int:
         return code
     base = _without_accents(chr(code))
     upper = base.upper()
-    known = len(upper) == 1 and _OLD.category(upper) != "Cn"
-    return ord(_without_accents(upper if known else base))
+    is_assigned = len(upper) == 1 and _OLD.category(upper) != "Cn"
+    return ord(_without_accents(upper if is_assigned else base))
 
 
 def _without_accents(char: str) -> str:

@@ -51,9 +51,9 @@ def _read_bits(texts: pa.Array, settings: TextSettings) -> Values:
     return (read.parse_binary if pa.types.is_binary(settings.lake) else read.parse_number)(texts, settings)
 
 
-def _time_point(kind: pa.DataType, kept: str = "") -> TypeRule:
+def _time_point(kind: pa.DataType, loss: str = "") -> TypeRule:
     return TypeRule(
-        lake=always(kind), parse=read.parse_time_point, fidelity=_NANOS if kept else _DATES, zero=lambda _: "1970-01-01"
+        lake=always(kind), parse=read.parse_time_point, fidelity=_NANOS if loss else _DATES, zero=lambda _: "1970-01-01"
     )
 
 

@@ -107,9 +107,9 @@ def fidelity_report(schema: TableSchema, notes: Mapping[tuple[str, str], int]) -
 
 
 def _row(column: Column, counts: Mapping[str, int]) -> ColumnFidelity:
-    kept = fidelity(column)
+    own_fidelity = fidelity(column)
     lake = "" if column.virtual or column.in_lake is None else spark_type(column.in_lake)
-    return ColumnFidelity(column.name, type_text(column), lake, kept.grade, kept.rule, counts)
+    return ColumnFidelity(column.name, type_text(column), lake, own_fidelity.grade, own_fidelity.rule, counts)
 
 
 def rewritten_columns(

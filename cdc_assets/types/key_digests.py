@@ -42,12 +42,12 @@ def key_digests(keys: pa.Table, schema: TableSchema, key: bytes) -> pa.Array:
 
 
 def excluded_rows(
-    rows: pa.Table, schema: TableSchema, known: ExcludedKeys, position: pa.ChunkedArray | Tso
+    rows: pa.Table, schema: TableSchema, excluded_keys: ExcludedKeys, position: pa.ChunkedArray | Tso
 ) -> pa.Array:
     """Mark the rows of forgotten keys at positions through which they are kept out."""
-    digests = key_digests(rows.select(list(schema.key)), schema, known.key)
-    place = pc.index_in(digests, value_set=pa.array(known.until.keys(), pa.string()))
-    until = pa.array(known.until.values(), pa.int64()).take(place)
+    digests = key_digests(rows.select(list(schema.key)), schema, excluded_keys.key)
+    place = pc.index_in(digests, value_set=pa.array(excluded_keys.until.keys(), pa.string()))
+    until = pa.array(excluded_keys.until.values(), pa.int64()).take(place)
     return pc.fill_null(pc.greater_equal(until, position), False)
 
 
@@ -60,19 +60,19 @@ def key_form(schema: TableSchema, origins: Mapping[str, str]) -> tuple[str, ...]
 
 
 def _form(column: Column, origin: str) -> str:
-    kept = column.in_lake
-    if kept is None:
+    lake_column = column.in_lake
+    if lake_column is None:
         return f"{origin} is not in the lake"
-    family = family_of(kept)
+    family = family_of(lake_column)
     match family:
         case "integer":
             sense = ""
         case "decimal":
-            sense = f" with {kept.scale} digits"
+            sense = f" with {lake_column.scale} digits"
         case "text":
-            sense = "" if is_plain(kept.compares_by or "") else f" by {kept.compares_by}"
+            sense = "" if is_plain(lake_column.compares_by or "") else f" by {lake_column.compares_by}"
         case _:
-            sense = f" ({type_text(kept)})"
+            sense = f" ({type_text(lake_column)})"
     masked = "" if column.mask is None else f", {column.mask.fingerprint}"
     return f"{origin}: {family}{sense}{masked}"
 

@@ -34,14 +34,14 @@ def masked_array(values: pa.Array | pa.ChunkedArray, column: Column) -> pa.Array
     once where that costs more than to find them: what Python makes one by one. Raises TableHeld, without a value, where
     one cannot be turned.
     """
-    mask, kept = column.mask, column.in_lake
+    mask, lake_column = column.mask, column.in_lake
     assert mask is not None
-    assert kept is not None
+    assert lake_column is not None
     values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if mask.types:
         values, column = _in_newest_type(values, column)
     if mask.way == "null":
-        return pa.nulls(len(values), arrow_type(kept))
+        return pa.nulls(len(values), arrow_type(lake_column))
     if mask.way == "constant":
         text = pa.scalar(mask.detail, pa.string())
         return pc.if_else(pc.is_valid(values), text, pa.scalar(None, pa.string()))
@@ -51,8 +51,8 @@ def masked_array(values: pa.Array | pa.ChunkedArray, column: Column) -> pa.Array
     if mask.way == "hash":
         made = _hashes(plain, mask.key, family_of(column))
     else:
-        left = [None if value is None else _REDACTED[mask.detail](value) for value in plain.to_pylist()]
-        made = pa.array(left, arrow_type(kept))
+        redacted = [None if value is None else _REDACTED[mask.detail](value) for value in plain.to_pylist()]
+        made = pa.array(redacted, arrow_type(lake_column))
     return made if distinct is None else made.take(distinct.indices)
 
 

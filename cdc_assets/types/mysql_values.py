@@ -186,10 +186,10 @@ def bit_numbers(array: pa.Array) -> Values:
     """Return the numbers (uint64) that big-endian bytes stand for; more than eight bytes, or none, are bad."""
     sizes = pc.binary_length(array)
     bad = pc.fill_null(pc.or_(pc.greater(sizes, 8), pc.equal(sizes, 0)), False)
-    known = pc.fill_null(pc.if_else(bad, pa.scalar(b"", array.type), array), b"")
-    ends = np.cumsum(pc.binary_length(known).to_numpy(zero_copy_only=False), dtype=np.int64)
+    readable = pc.fill_null(pc.if_else(bad, pa.scalar(b"", array.type), array), b"")
+    ends = np.cumsum(pc.binary_length(readable).to_numpy(zero_copy_only=False), dtype=np.int64)
     starts = np.concatenate([np.zeros(1, np.int64), ends])[:-1]
-    data = np.frombuffer(b"".join(known.to_pylist()), np.uint8)
+    data = np.frombuffer(b"".join(readable.to_pylist()), np.uint8)
     numbers = np.zeros(len(array), np.uint64)
     for place in range(8):
         at = ends - 1 - place
@@ -311,8 +311,8 @@ def parse_time_point(texts: pa.Array, settings: TextSettings) -> Values:
         form = _DATED.replace(_CLOCK, "") if pa.types.is_date(settings.wire) else _DATED
         notes[NO_SUCH_DATE] = _like(written.array, bad, form)
         bad = pc.and_not(bad, notes[NO_SUCH_DATE])
-    kept = {rule: mask for rule, mask in notes.items() if mask.true_count}
-    return Values(rest.array, _some(either(written.bad, bad)), kept)
+    counted_notes = {rule: mask for rule, mask in notes.items() if mask.true_count}
+    return Values(rest.array, _some(either(written.bad, bad)), counted_notes)
 
 
 def _like(texts: pa.StringArray, among: pa.BooleanArray, form: str) -> pa.BooleanArray:

@@ -89,18 +89,18 @@ def postgres_column(name: str, text: str, modes: Mapping[str, str], own: Mapping
     if kind in ("bit", "bit varying", "varbit"):
         width = digits[0] if digits else 1 if kind == "bit" else NO_WIDTH
         return Column(name, "boolean") if kind == "bit" and width == 1 else Column(name, BITS, precision=width)
-    known = _PLAIN.get(kind, "")
+    plain_type = _PLAIN.get(kind, "")
     if modes.get("time.precision.mode") == "structured":
         if kind.partition(" ")[0] == "interval":
             return Column(name, f"{STRUCTURED}Duration")
-        if known.startswith(f"{_TIME}.Zoned"):
-            return Column(name, known.replace(f"{_TIME}.", STRUCTURED))
+        if plain_type.startswith(f"{_TIME}.Zoned"):
+            return Column(name, plain_type.replace(f"{_TIME}.", STRUCTURED))
     if kind.partition(" ")[0] == "interval":  # or `interval day to second`
         in_text = modes.get("interval.handling.mode") == "string"
         return Column(name, f"{_TIME}.Interval" if in_text else f"{_TIME}.MicroDuration")
     if kind == "date" or kind in _TIMES or kind in _TIMESTAMPS:
         return Column(name, _moment(kind, digits[0] if digits else 6, modes.get("time.precision.mode", "adaptive")))
-    return Column(name, known)
+    return Column(name, plain_type)
 
 
 def _moment(kind: str, digits: int, mode: str) -> str:

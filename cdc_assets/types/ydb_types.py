@@ -76,13 +76,13 @@ def ydb_column(name: str, text: str) -> Column:
     bare = re.sub(r"^Optional<(.*)>$", r"\1", bare, flags=re.IGNORECASE).rstrip("?")
     digits = [int(number) for number in re.findall(r"\d+", bare.partition("(")[2])]
     kind = bare.partition("(")[0]
-    known = _SYNONYMS.get(kind.lower()) or _BY_FOLDED.get(kind.lower(), "")
-    if not known and kind.lower().startswith("pg"):
-        known = "Pg"
-    if known == "Decimal":
+    type_name = _SYNONYMS.get(kind.lower()) or _BY_FOLDED.get(kind.lower(), "")
+    if not type_name and kind.lower().startswith("pg"):
+        type_name = "Pg"
+    if type_name == "Decimal":
         precision, scale = digits if len(digits) == 2 else (22, 9)
-        return Column(name, known, precision=precision, scale=scale)
-    return Column(name, known)
+        return Column(name, type_name, precision=precision, scale=scale)
+    return Column(name, type_name)
 
 
 _BY_FOLDED: Mapping[str, str] = {name.lower(): name for name in YDB_TYPES}

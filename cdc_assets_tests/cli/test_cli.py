@@ -148,9 +148,11 @@ def test_a_plan_tells_settings_that_do_nothing(tmp_path: Path, here: Commands) -
     feed, file = LittleFeed(tmp_path), tmp_path / "feeds.yaml"
     feed.create("shop.t")
     feed.publish(FIRST + 9)
-    one = {"sink_uri": f"file://{feed.bucket}?protocol=csv", "changefeed_config": str(feed.toml)}
+    feed_settings = {"sink_uri": f"file://{feed.bucket}?protocol=csv", "changefeed_config": str(feed.toml)}
     lines = {"lag_targets": {"shop.tt": 60}, "sort_by": {"shop.*": ["id"]}}
-    file.write_text(json.dumps({"lake": {"warehouse": str(tmp_path / "lake")}, "changefeeds": [{**one, **lines}]}))
+    file.write_text(
+        json.dumps({"lake": {"warehouse": str(tmp_path / "lake")}, "changefeeds": [{**feed_settings, **lines}]})
+    )
     process = here("plan", "--settings", str(file))
     assert process.returncode == 0, process.stderr
     assert "    lag_targets: shop.tt (is shop.t meant?)" in process.stdout.splitlines()

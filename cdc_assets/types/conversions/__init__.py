@@ -155,8 +155,8 @@ def _widens(old: Column, new: Column) -> bool:
 def _reorders(old: Column, new: Column) -> bool:
     if old.elems is None or new.elems is None:
         return False
-    kept = [member for member in new.elems if member in old.elems]
-    return kept != [member for member in old.elems if member in kept]
+    members = [member for member in new.elems if member in old.elems]
+    return members != [member for member in old.elems if member in members]
 
 
 def fills_nulls(old: Column, new: Column) -> bool:

@@ -174,8 +174,8 @@ def _full_year(year: int) -> int:
 
 def _digits(fraction: str, digits: int) -> int:
     """Return the microseconds of a fraction, rounded by the digit after the last one that counts."""
-    kept, unit = int(fraction[:digits].ljust(digits, "0") or 0), int(10 ** (6 - digits))
-    return (kept + (fraction[digits : digits + 1] >= "5")) * unit
+    digits_value, unit = int(fraction[:digits].ljust(digits, "0") or 0), int(10 ** (6 - digits))
+    return (digits_value + (fraction[digits : digits + 1] >= "5")) * unit
 
 
 def moment_from_number(number: int) -> Moment | None:
