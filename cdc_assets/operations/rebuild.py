@@ -381,8 +381,10 @@ def _choose(pipeline: Pipeline, tables: Sequence[str]) -> _Choice:
     listing, present = pipeline.planner.plan(whole=True)
     applied = pipeline.lake.applied()
     bases = _bases(present, applied, tables)
-    left_lives = frozenset(life for _, held in _held_by_late_rows(present, applied, landed) for life in held)
-    request = ReplayRequest(listing, bases, fuse=True, hold_expired=True, renames=_renames(applied), left=left_lives)
+    frozen_tables = frozenset(life for _, held in _held_by_late_rows(present, applied, landed) for life in held)
+    request = ReplayRequest(
+        listing, bases, fuse=True, hold_expired=True, renames=_renames(applied), frozen_tables=frozen_tables
+    )
     planned = plan_replay(pipeline, request)
     requested_lives = _named(planned, applied, tables)
     # The feed does not have what a repair brought: where one of the tables of a source had a repair, a table that alone
@@ -547,8 +549,8 @@ def _run(work: _Rebuild[AsideT], say: Callable[[str], object]) -> None:
     settings = work.live.settings.model_copy(update={"name": f"{work.live.settings.name}~{work.ticket.token}"})
     settings = settings.model_copy(update={"quarantine": False})
     notes = _Notes()
-    renames, left_lives = _renames(work.live.lake.applied()), frozenset(work.targets)
-    request = replace(work.live.planner.request, bases=work.bases, renames=renames, left=left_lives)
+    renames, frozen_tables = _renames(work.live.lake.applied()), frozenset(work.targets)
+    request = replace(work.live.planner.request, bases=work.bases, renames=renames, frozen_tables=frozen_tables)
     aside = Pipeline(settings, work.live.source, lake, notes, log_steps(say), request)
     work.rebuilder.hold_back(work.ticket.token, ())
     try:

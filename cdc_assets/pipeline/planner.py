@@ -101,13 +101,13 @@ class PlanRequest:
         bases: The dumps on which tables are based that are built anew from all input; None where tables go on from
             where they stand. Rows that came too late for the tables of the lake are not late for those built anew.
         renames: The versions of the RENAMEs at which history tables begin, as in `Beginnings`.
-        left: The tables that left their rule and are built anew all the same.
+        frozen_tables: The tables that left their rule and are built anew all the same.
     """
 
     fuse: bool = True
     bases: Mapping[Life, Base | None] | None = None
     renames: Mapping[Life, Tso | None] = field(default_factory=dict)
-    left: Collection[Life] = ()
+    frozen_tables: Collection[Life] = ()
 
     @property
     def anew(self) -> bool:
@@ -295,8 +295,8 @@ class Planner:
             self._start,
             self.settings.source_options.has_inserts,
         )
-        left_lives = self.request.left if self.request.anew else None
-        beginnings = Beginnings(self.request.bases or {}, renames=self.request.renames, left=left_lives)
+        frozen_tables = self.request.frozen_tables if self.request.anew else None
+        beginnings = Beginnings(self.request.bases or {}, renames=self.request.renames, frozen_tables=frozen_tables)
 
         begins: dict[Life, AppliedState] = {}
 

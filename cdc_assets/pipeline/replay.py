@@ -65,7 +65,7 @@ class ReplayRequest:
         begins: Tables that are replayed from there on only, as they stood; no others are then. What holds them now is
             passed over.
         renames: The versions of the RENAMEs at which history tables begin, as in `Beginnings`.
-        left: The tables that left their rule and are planned all the same.
+        frozen_tables: The tables that left their rule and are planned all the same.
     """
 
     listing: Listing
@@ -76,7 +76,7 @@ class ReplayRequest:
     hold_expired: bool = False
     begins: Mapping[Life, AppliedState] = field(default_factory=dict)
     renames: Mapping[Life, Tso | None] = field(default_factory=dict)
-    left: Collection[Life] = ()
+    frozen_tables: Collection[Life] = ()
 
 
 PickedT = TypeVar("PickedT")
@@ -99,12 +99,12 @@ def plan_replay(pipeline: Pipeline, request: ReplayRequest) -> Plan:
         recipes = replace(rules.recipes, compared=False)
         facts = FeedFacts(pipeline.settings.source_options.wire.has_positions)
         rules = replace(rules, recipes=recipes, fuse=request.fuse, waypoints=())
-        return plan(listing, request.begins, rules, facts, Beginnings(left=()))
+        return plan(listing, request.begins, rules, facts, Beginnings(frozen_tables=()))
     if not request.keep_out:
         decided = decided.without(ForgottenKeys)
     with closing(Ledger("sqlite://")) as nothing_read:
         settings = request.settings or pipeline.settings
-        plan_request = PlanRequest(request.fuse, request.bases, request.renames, request.left)
+        plan_request = PlanRequest(request.fuse, request.bases, request.renames, request.frozen_tables)
         planner = Planner(settings, pipeline.source, EmptyLake(decided), nothing_read, plan_request)
         return planner.plan(listing if request.hold_expired else replace(listing, gone={}))[1]
 

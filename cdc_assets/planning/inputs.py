@@ -74,10 +74,11 @@ class Beginnings:
     `bases` are the new dumps that tables are to be based on, None for one that is to be based on the feed alone.
     Tables in `states` begin where another one of their source stands, as the input from before is gone. `renames` are
     the versions of the RENAMEs at which history tables begin whatever the rules say, None for one that begins with its
-    source table. Of the tables that left their rule before the lake had them those in `left` are made, by default all.
+    source table. Of the tables that left their rule before the lake had them those in `frozen_tables` are made, all by
+    default.
     """
 
     bases: Mapping[Life, Base | None] = field(default_factory=dict)
     states: Mapping[Life, AppliedState] = field(default_factory=dict)
     renames: Mapping[Life, Tso | None] = field(default_factory=dict)
-    left: Collection[Life] | None = None
+    frozen_tables: Collection[Life] | None = None

@@ -101,12 +101,12 @@ class _TablesOfKinds:
         rule, end = self._rule_by_source[table.life], FOREVER
         if not _asks(rule, kind):
             stood = self._stands.get(table.life, -1)
-            frozen = self._beginnings.left
-            is_unasked = state is None and frozen is not None and life not in frozen
-            left = None if is_unasked else _left(table, self._settings, kind, state, stood)
-            if left is None:
+            frozen_tables = self._beginnings.frozen_tables
+            is_unasked = state is None and frozen_tables is not None and life not in frozen_tables
+            departure = None if is_unasked else _departure(table, self._settings, kind, state, stood)
+            if departure is None:
                 return
-            rule, end = left
+            rule, end = departure
         is_gone = source_state is not None and source_state.name is None and table.name is None
         if kind and is_gone and state is None:
             return
@@ -200,7 +200,7 @@ def _asks(rule: HistoryRule | None, kind: str) -> bool:
     return (rule is None or rule.mirror) if not kind else rule is not None and kind in rule.kinds
 
 
-def _left(
+def _departure(
     table: TableHistory, rules: Sequence[HistoryRule], kind: str, state: AppliedState | None, stands: Tso
 ) -> tuple[HistoryRule | None, Tso] | None:
     """Return the last rule that asked for a kind of a table, and the version of the RENAME by which the table left it.
@@ -474,8 +474,8 @@ def _grown(events: Iterable[Event]) -> Iterator[Event]:
             yield event
             continue
         changes = event.hidden or event.changes
-        after, left = beside_mirror(schema, event.before, event.after, changes, event.at)
-        named = {"hidden": left} if event.hidden else {"changes": left} if event.changes else {}
+        after, own_changes = beside_mirror(schema, event.before, event.after, changes, event.at)
+        named = {"hidden": own_changes} if event.hidden else {"changes": own_changes} if event.changes else {}
         event = replace(event, before=schema, after=after, **named)  # type: ignore[arg-type]
         yield replace(event, predicate=placed(event.predicate, after)) if isinstance(event, Exchanged) else event
         schema = after
