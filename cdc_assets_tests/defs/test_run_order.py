@@ -338,7 +338,7 @@ def test_a_run_that_lives_on_logs_a_line_for_each_window_of_its_first_round_only
             ApplyRows(life, FIRST, FIRST + 1, (), RowReading(), TableSchema((), ()), FIRST), life.born_as, 0, 2
         )
         rounds.watch(DropTable(life, FIRST), life.born_as, 1, 2)
-    assert [line.split()[1] for line in run.log_lines] == ["ApplyRows", "DropTable", "DropTable", "DropTable"]
+    assert [line.split()[0] for line in run.log_lines] == ["1/2", "2/2", "2/2", "2/2"]
 
 
 def test_a_run_that_lives_on_logs_what_it_landed_once_a_minute_and_at_its_end(
