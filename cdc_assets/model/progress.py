@@ -249,11 +249,10 @@ class Gap:
     `life` is the table itself, or one from which rows came by EXCHANGE PARTITION. `since` is the first version that the
     feed has of it. `offer` is a dump that has those rows, "" if none is known. `filling` says whether the feed's own
     rows bring them, so that they are there once these are applied. `reason` is a sentence on messages that were not
-    read (EXPIRED), on the position at which the lake's table begins (LATE), or on rows that a
-    window proved to be missing (PROVEN, `at` is the position of that), or on a
-    DDL of which a decision gives the table other rows (DECIDED), and what a person can do. Rows that were not read or
-    were decided about are missing behind `at` only. `accepted` says that a
-    person let the table go on without these rows.
+    read (EXPIRED), on the position at which the lake's table begins (LATE), on rows that a window proved to be missing
+    (PROVEN, `at` is the position of that), or on a DDL of which a decision gives the table other rows (DECIDED), and
+    what a person can do. Rows that were not read or were decided about are missing behind `at` only. `accepted` says
+    that a person let the table go on without these rows.
     """
 
     life: Life

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from cdc_assets.history.history import read_history
 from cdc_assets.history.policies import Rules
+from cdc_assets.model.gaps import MissedMessages, TableCondition
+from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.progress import Gap, Life
 from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import TableId
@@ -44,6 +46,19 @@ def test_a_table_that_is_first_known_by_its_truncate_is_complete() -> None:
 def test_truncate_ends_it_and_only_from_there_on() -> None:
     table = read_history([found(A, 10), schema_file(A, 30, "TRUNCATE TABLE `a`", 11)]).lives[OLD]
     assert (table.gap_at(29), table.gap_at(30), table.gap) == (Gap(OLD), None, None)
+
+
+def test_a_table_is_sound_through_the_first_of_several_messages_that_were_not_read() -> None:
+    accepted = MissedMessages(OffsetRange(Partition("t", 0), 5, 6), 900, True, 100, "lost", accepted=True)
+    waiting = MissedMessages(OffsetRange(Partition("t", 0), 50, 51), 900, True, 500, "waits for a decision")
+    life = Life(A, 10)
+    gaps = [
+        read_history([create(A, 10)], missed={A: missed}).lives[life].gap
+        for missed in ([accepted], [waiting], [accepted, waiting])
+    ]
+    sound = [[at for at in (100, 101, 500, 501) if not TableCondition(life=life, gap=gap).deficits(at)] for gap in gaps]
+    assert sound == [[100], [100, 101, 500], [100]]
+    assert [gap is not None and gap.accepted for gap in gaps] == [True, False, False]
 
 
 def test_a_truncate_that_a_person_skipped_does_not_end_it() -> None:

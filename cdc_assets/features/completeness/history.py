@@ -41,8 +41,8 @@ def with_gaps(
 ) -> History:
     """Return the history with the gaps of every life, by what people state of tables in the rules.
 
-    `missed` are the messages of tables, by their names, that were not read. `missing` are the
-    rows that windows proved to be missing.
+    `missed` are the messages of tables, by their names, that were not read. `missing` are the rows that windows proved
+    to be missing.
     """
     patterns, lost, proven = rules.complete, ByName(missed or {}), dict(missing or {})
     now: dict[Life, Gap | Whole] = {}
@@ -66,8 +66,7 @@ def with_gaps(
                 continue
             shown[life] = lost_rows
             if now[life] is not Whole.STATEMENT and not is_complete(life, patterns):
-                offered = history.offered.get(life)
-                offer = offered.uri if offered is not None and lost_rows.at <= offered.at else ""
+                offer = _offer(history.offered.get(life), lost_rows.at)
                 now[life] = Gap(life, offer, Filling(Lack.PROVEN), missing_text(lost_rows, by_feed[life]), lost_rows.at)
                 gaps[life].append((gaps[life][-1][0], now[life]))
 
@@ -97,8 +96,7 @@ def with_gaps(
                 shown.pop(life, None)
             elif isinstance(event, Changed) and event.otherwise and not isinstance(_at(now[life], version), Gap):
                 text = decided_text(version, dropped=DeleteRows(None) in event.changes)
-                offered = history.offered.get(life)
-                offer = offered.uri if offered is not None and version <= offered.at else ""
+                offer = _offer(history.offered.get(life), version)
                 now[life] = Gap(life, offer, Filling(Lack.DECIDED), text, version - 1, accepted=True)
             lost_here = () if event.name is None else lost.get(event.name, ())
             begin = _begin(now[life], event) if lost_here else None
@@ -151,16 +149,21 @@ def _begin(state: Gap | Whole, event: Event) -> Tso | None:
 
 
 def _missed(life: Life, due: Sequence[MissedMessages], offered: Base | None, *, complete: bool) -> Gap | None:
-    """Return the gap of a table whose rows may have been in messages that were gone."""
-    lost = sorted(missed for missed in due if missed.later or not complete)
-    lost = [missed for missed in lost if not missed.accepted] or lost
-    if not lost:
+    """Return the gap of a table whose rows may have been in messages that were not read.
+
+    It begins behind the first of them, and is accepted only where all are: what nobody accepted is shown.
+    """
+    missing = sorted(missed for missed in due if missed.later or not complete)
+    if not missing:
         return None
-    brings = offered is not None and all(missed.through <= offered.at for missed in lost)
-    offer = offered.uri if offered is not None and brings else ""
-    return Gap(
-        life, offer, Filling(Lack.EXPIRED), missed_text(lost), min(loss.since for loss in lost), lost[0].accepted
-    )
+    shown = [missed for missed in missing if not missed.accepted] or missing
+    offer, behind = _offer(offered, max(missed.through for missed in shown)), min(missed.since for missed in missing)
+    return Gap(life, offer, Filling(Lack.EXPIRED), missed_text(shown), behind, shown[0].accepted)
+
+
+def _offer(offered: Base | None, position: Tso) -> str:
+    """Return the dump that has the rows through a position, "" if none is known."""
+    return offered.uri if offered is not None and position <= offered.at else ""
 
 
 def _whole(event: Event) -> Whole | None:
