@@ -183,8 +183,9 @@ class Landing:
             begun = self.landed()
             batch = self._batch(begun)
             decided(batch)
-            known: dict[str, Any] = {"began": dict(batch.tables.began), "streams": dict(batch.streams)}
-            state = replace(begun, **known, omissions=batch.omissions)
+            state = replace(
+                begun, began=dict(batch.tables.began), streams=dict(batch.streams), omissions=batch.omissions
+            )
             self._commit(batch, state, LandingCounts())
 
         self._undisturbed(attempt)

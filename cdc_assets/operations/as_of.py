@@ -229,9 +229,9 @@ def _table(
             reading = _among_states(state, table, at, through, best if complete else None)
         if reading is None and best is not None:
             reading = _in_snapshot(state, table, best, complete=complete)
-        begins = min((past_state.position for past_state in standing), default=life.version)
-        absence = f"its states begin at {begins} ({tso_time(begins)})"
     if reading is None:
+        begins = min((past_state.position for past_state in standing), default=life.version)
+        absence = absence or f"its states begin at {begins} ({tso_time(begins)})"
         return AsOfTable(*shown, None, None, "", False, absence, {})
     corrected, by_feed = "" if best is None else best.lacks, table.gap is None
     by_feed = by_feed and recorded is not None and recorded.complete_by != Whole.STATEMENT
