@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_assets.landing.files import LandingStore
-from cdc_assets.landing.landing import Landing
+from cdc_assets.landing.landing import Executors, Landing
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.offsets import Ends, LogEnds, OffsetRange, Partition
 from cdc_assets.model.splits import Listing
@@ -144,6 +144,7 @@ class TopicFeed:
         self.source = source
         self.log = log or MemoryLog()
         self.ledger = Ledger("sqlite://")
+        self.executors: Executors | None = None
         self.landing = self.landed_in()
 
     @classmethod
@@ -166,6 +167,7 @@ class TopicFeed:
         """Open the landing, anew with other options."""
         concerns = self.source.routing.concerns
         given.setdefault("accept_unordered", self.settings.accept_unordered)
+        given.setdefault("executors", lambda: self.executors)
         given.setdefault("registry", (self.recorded.registry if self.recorded is not None else {}).get)
         return Landing(lambda: self.log, self.source.options.messages, self.store, concerns, lambda _: b"", **given)
 

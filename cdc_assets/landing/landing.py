@@ -102,7 +102,7 @@ class Landing:
     """The landing of one feed. `concerns` says which topics are the feed's, `claims` reads claim-check files, and
     `registry` gives the schemas that messages name. `names_behind` gives what finds the tables of a written name.
 
-    Large ranges are read by `executors`, where there are any.
+    Large ranges are read by `executors`, asked for at each landing; None reads all in the driver.
 
     With `accept_unordered` rows without key count where nothing tells whether they are copies.
 
@@ -118,6 +118,7 @@ class Landing:
         claims: Callable[[str], bytes],
         *,
         registry: Registered | None = None,
+        executors: Callable[[], Executors | None] = lambda: None,
         names_behind: NamesBehind = _as_written,
         mark_interval_seconds: float = 0,
         commit_bytes: int = _COMMIT_BYTES,
@@ -128,13 +129,13 @@ class Landing:
         self.store = store
         self._spool = Spool(store, max(1, min(GROUP_BYTES, commit_bytes // 4)))
         self.mark_interval_seconds = mark_interval_seconds
-        self.executors: Executors | None = None
         self.clock_ms: Callable[[], int] = lambda: int(time.time() * 1000)
         self.names_behind = names_behind
         self._concerns = concerns
         self._more: dict[str, Any] = {"claims": claims, "compared": set()}
         self._more |= {"registry": registry} if registry is not None else {}
         self._commit_bytes = commit_bytes
+        self._executors = executors
         self._accept_unordered = accept_unordered
         self._landed = Landed()
         self._read: tuple[str, ...] = ()
@@ -213,7 +214,7 @@ class Landing:
         logs = self._known_logs(log, begun, ends)
         reader = RangeReader(
             log, self.store, self._spool, self._batch(begun), self._begin, self._commit,
-            self._commit_bytes, self.executors,
+            self._commit_bytes, self._executors(),
         )  # fmt: skip
         reader.read(ranges_to_read(begun, ends), ends)
         proven, unfinished = begun.proven, dict[Partition, int]()

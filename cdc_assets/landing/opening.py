@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from cdc_assets.model.offsets import Ends
 from cdc_assets.sources import Source
 
 if TYPE_CHECKING:
-    from cdc_assets.landing.landing import Landing
+    from cdc_assets.landing.landing import Executors, Landing
     from cdc_assets.landing.partition_reader import Registered
     from cdc_assets.settings.config import ChangefeedSettings
     from cdc_assets.settings.lake import LakeSettings
@@ -34,10 +34,13 @@ class Feed:
 
 
 @contextmanager
-def open_feed(settings: ChangefeedSettings, lake: LakeSettings | None) -> Iterator[Feed]:
+def open_feed(
+    settings: ChangefeedSettings, lake: LakeSettings | None, executors: Callable[[], Executors | None] = lambda: None
+) -> Iterator[Feed]:
     """Open a feed. Topics are landed in the lake, or where there is none in a directory that goes with the block.
 
-    In that case all that the topics hold is landed at once, so that it can be looked at.
+    In that case all that the topics hold is landed at once, so that it can be looked at. A landing asks `executors` for
+    those that read large ranges.
     """
     masks, source = settings.masks, settings.open_source()  # a key that is missing is told before anything is read
     topics = _topics(settings, source)
@@ -51,14 +54,14 @@ def open_feed(settings: ChangefeedSettings, lake: LakeSettings | None) -> Iterat
                 "would have their values. Let it be sealed, with a key from the environment (privacy_key: {env: "
                 "NAME}), or consent that it has them in clear text (landing: {plain: true})."
             )
-        with _landed(settings, topics, lake, masks.seal) as landing:
+        with _landed(settings, topics, lake, masks.seal, executors) as landing:
             yield Feed(source, landing)
         return
     from cdc_assets.settings.lake import LakeSettings
 
     with scratch() as directory:
         seal = SealKey(os.urandom(32)) if masks else None  # the directory goes, and nobody needs its key
-        with _landed(settings, topics, LakeSettings.from_warehouse(directory), seal) as landing:
+        with _landed(settings, topics, LakeSettings.from_warehouse(directory), seal, executors) as landing:
             landing.advance()
             yield Feed(source, landing)
 
@@ -83,7 +86,11 @@ def _topics(settings: ChangefeedSettings, source: Source) -> TopicsSource | None
 
 @contextmanager
 def _landed(
-    settings: ChangefeedSettings, source: TopicsSource, lake: LakeSettings, seal: SealKey | None
+    settings: ChangefeedSettings,
+    source: TopicsSource,
+    lake: LakeSettings,
+    seal: SealKey | None,
+    executors: Callable[[], Executors | None],
 ) -> Iterator[Landing]:
     from cdc_assets.landing.iceberg import LandingTable
     from cdc_assets.landing.landing import Landing
@@ -96,6 +103,7 @@ def _landed(
         source.routing.concerns,
         _claims(settings, source),
         registry=_registry(settings),
+        executors=executors,
         names_behind=source.names_behind,
         mark_interval_seconds=settings.landing.mark_interval_seconds,
         accept_unordered=settings.accept_unordered,

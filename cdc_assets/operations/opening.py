@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cdc_assets.lake import LakeState
+    from cdc_assets.lake.tables import SparkExecutors
     from cdc_assets.operations.lake_pipeline import LakePipeline
     from cdc_assets.pipeline.pipeline import Watch
     from cdc_assets.pipeline.planner import Planner
@@ -111,8 +112,12 @@ def open_pipeline(
 
     hide(settings.secrets)
     is_new = begun(lake) is None
+
+    def executors() -> SparkExecutors:
+        return opened.executors(f"the landing of {settings.name}")
+
     with ExitStack() as stack:
-        feed = stack.enter_context(open_feed(settings, lake))
+        feed = stack.enter_context(open_feed(settings, lake, executors))
         starts = applies and is_new and feed.landing is None and feed.source.fence() > 0
         ledger = stack.enter_context(open_ledger(lake))
         if starts:
@@ -124,8 +129,6 @@ def open_pipeline(
         from cdc_assets.pipeline.planner import PlanRequest
 
         opened = Lake(lake, settings.name, spark, settings.namespace, settings.decode)
-        if feed.landing is not None:
-            feed.landing.executors = opened.executors(f"the landing of {settings.name}")
         try:
             yield LakePipeline(settings, feed.source, opened, ledger, watch, PlanRequest(fuse), feed.landing)
         finally:

@@ -127,7 +127,7 @@ def test_messages_of_an_archive_are_landed(topic: Topic, executors: Any, tmp_pat
             settings = settings_of(topic, archive={"uri": str(archive), "layout": "records"})
             feed = TopicFeed(settings, topic=topic, store=table)
             feed.log = feed.source.log  # type: ignore[assignment]  # the files
-            feed.landing.executors = tasks
+            feed.executors = tasks
             feed.landing.advance()
             rows = (row for file in table.stored().rows for row in table.table.read(file).to_pylist())
             landed.append((sorted(map(repr, rows)), state_of(feed)))

@@ -251,7 +251,7 @@ def test_what_expires_between_the_look_at_the_ends_and_the_reading_is_missing_al
 def test_the_start_is_the_same_whoever_reads_and_however_often_it_commits(executors: Any, commit_bytes: int) -> None:
     feed = feed_of()
     feed.landing = feed.landed_in(commit_bytes=commit_bytes)
-    feed.landing.executors = executors
+    feed.executors = executors
     of_two_tables(feed)
     expire(feed, OWN, 3)
     expire(feed, OTHER, 5)

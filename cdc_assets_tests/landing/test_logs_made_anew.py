@@ -48,7 +48,7 @@ def test_a_topic_made_anew_that_grew_beyond_what_was_landed_stops_the_landing(
     feed: TopicFeed, executors: Tasks | None
 ) -> None:
     """Of brokers before 2.8, and others that give topics no ids."""
-    feed.landing.executors = executors
+    feed.executors = executors
     broker(feed).send(0, *FIRST)
     feed.apply()
     before = feed.landing.landed()

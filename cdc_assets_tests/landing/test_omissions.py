@@ -81,7 +81,7 @@ def test_a_table_that_may_lack_lost_changes_is_in_no_exact_cut(feed: TopicFeed) 
 def test_what_comes_behind_a_hole_ends_it_and_what_came_before_does_not(executors: Any, commit_bytes: int) -> None:
     feed = TopicFeed.of(Broker(), sink_uri=URI)
     feed.landing = feed.landed_in(commit_bytes=commit_bytes)
-    feed.landing.executors = executors
+    feed.executors = executors
     before = ddl(100), ddl(101, OTHER, "u"), row(120, 1, 7), row(121, 1, 7, "u"), mark(130), truncate(140, "u")
     broker(feed).send(0, *before, row(160, 1, 8), row(165, 2, 9), mark(170))
     lose(feed, 6, 7)

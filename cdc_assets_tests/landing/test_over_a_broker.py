@@ -92,7 +92,7 @@ with_the_bank = pytest.mark.skipif(BANK is None, reason="the recorded topics are
 def test_tasks_read_the_broker_themselves(play: Callable[[Topic], BrokerFeed]) -> None:
     assert BANK is not None
     held, tasks = play(BANK), Tasks()
-    held.feed.landing.executors = tasks
+    held.feed.executors = tasks
     held.send()
     assert stopped(held.feed) == []
     assert tasks.rounds

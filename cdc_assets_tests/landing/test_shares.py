@@ -107,7 +107,7 @@ def both(topic: Topic, proves_ends: bool = True) -> tuple[TopicFeed, TopicFeed, 
     here, there, tasks = TopicFeed.recording(topic), TopicFeed.recording(topic), Tasks()
     for feed in (here, there):
         feed.log = MemoryLog(proves_ends=proves_ends, at_once=20)
-    there.landing.executors = tasks
+    there.executors = tasks
     return here, there, tasks
 
 
@@ -137,7 +137,7 @@ def test_a_topic_is_landed_there_as_here_in_whatever_pieces(topic: Topic, proves
 def test_a_topic_of_which_tasks_read_a_little_at_a_time_ends_equal_to_the_source(topic: Topic) -> None:
     feed, tasks = TopicFeed.recording(topic), Tasks(cores=2)
     feed.landing = feed.landed_in(commit_bytes=20_000)
-    feed.landing.executors = tasks
+    feed.executors = tasks
     feed.log.at_once = 10
     feed.send()
     assert not any(table.state.stopped for table in feed.apply().tables)
@@ -166,7 +166,7 @@ def test_ranges_are_divided_into_shares_of_about_as_many_messages(sizes: dict[in
 def both_of(proves_ends: bool = True, **given: Any) -> tuple[TopicFeed, TopicFeed]:
     """Two feeds of logs of their own, of which the second one's is read by tasks from the second message on."""
     here, there = (TopicFeed.of(Broker(proves_ends=proves_ends, at_once=1), sink_uri=URI, **given) for _ in range(2))
-    there.landing.executors = Tasks()
+    there.executors = Tasks()
     return here, there
 
 
@@ -235,7 +235,7 @@ def test_a_topic_that_is_found_late_is_late_to_its_end_however_often_it_is_commi
     )
     feed.apply()
     feed.landing = feed.landed_in(commit_bytes=2_000)
-    feed.landing.executors = executors
+    feed.executors = executors
     many = [row(110 + at, at, at) for at in range(50)]
     broker(feed).send(0, *many, row(190, 1, 1, "u"), topic="more")
     assert feed.landing.advance().commits > 2
@@ -332,7 +332,7 @@ def test_what_stops_a_task_is_said_as_here_and_leaves_no_file(silent: bool) -> N
     errors = list[tuple[Any, ...]]()
     for executors in (None, Tasks()):
         feed = torn(silent)
-        feed.landing.executors = executors
+        feed.executors = executors
         with pytest.raises(StorageUnavailable if silent else InputError) as raised:
             feed.landing.advance()
         errors.append((type(raised.value), raised.value.message, raised.value.where))
@@ -344,7 +344,7 @@ def test_what_stops_a_task_is_said_as_here_and_leaves_no_file(silent: bool) -> N
 def test_a_task_that_is_done_twice_lands_its_rows_once() -> None:
     feed, other = torn(False), TopicFeed.of(Broker(), sink_uri=URI)
     feed.log, other.log.lines = MemoryLog(feed.log.lines), feed.log.lines
-    feed.landing.executors = Twice()
+    feed.executors = Twice()
     feed.landing.advance()
     other.landing.advance()
     assert rows_of(feed.store) == rows_of(other.store)
@@ -389,7 +389,7 @@ def test_who_lands_meanwhile_makes_a_landing_of_several_rounds_begin_again() -> 
     feed.log = MemoryLog(feed.log.lines, at_once=1)
     feed.landing = feed.landed_in(commit_bytes=1000)
     other = feed.landed_in()
-    feed.landing.executors = Between(other.advance)
+    feed.executors = Between(other.advance)
     feed.landing.advance()
     offsets = [(row["partition"], row["offset"]) for name in feed.store.state.rows
                for group in feed.store.files[name] for row in group.to_pylist()]  # fmt: skip
@@ -436,7 +436,7 @@ def test_what_is_small_is_read_here_whatever_is_set_and_the_rest_as_windows_are(
 def test_a_range_that_is_small_asks_no_executors() -> None:
     feed = torn(False)
     feed.log = MemoryLog(feed.log.lines, at_once=1)
-    tasks = feed.landing.executors = Tasks(least=100_000)
+    tasks = feed.executors = Tasks(least=100_000)
     feed.landing.advance()
     assert feed.landing.landed().marks
     assert tasks.rounds == []

@@ -752,9 +752,9 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     seals: list[Any] = []
     landed = opening._landed
 
-    def seen(settings: Any, source: Any, lake: Any, seal: Any) -> Any:
+    def seen(settings: Any, source: Any, lake: Any, seal: Any, executors: Any) -> Any:
         seals.append(seal)
-        return landed(settings, source, lake, seal)
+        return landed(settings, source, lake, seal, executors)
 
     monkeypatch.setattr(opening, "_landed", seen)
     return [seals, LakeSettings.from_warehouse(tmp_path)]
