@@ -44,78 +44,133 @@ def with_gaps(
     `missed` are the messages of tables, by their names, that were not read. `missing` are the rows that windows proved
     to be missing.
     """
-    patterns, lost, proven = rules.complete, ByName(missed or {}), dict(missing or {})
-    now: dict[Life, Gap | Whole] = {}
-    gaps: dict[Life, list[tuple[Tso, Gap | Whole]]] = {life: [] for life in history.lives}
-    stopped: set[Life] = set()
-    by_feed, shown = dict[Life, bool](), dict[Life, MissingRows]()
-    ordered = sorted(
-        (
-            (event.at, life, event, until)
-            for life, table in history.lives.items()
-            for event, until in zip(table.events, [*(event.at for event in table.events[1:]), FOREVER], strict=True)
-        ),
-        key=lambda entry: entry[0],
-    )
-
-    def prove(until: Tso) -> None:
-        """Let tables lack what windows before a version proved to be missing."""
-        for life in [life for life in now.keys() & proven.keys() if proven[life].at < until]:
-            lost_rows, base = proven.pop(life), history.lives[life].base
-            if isinstance(_at(now[life], lost_rows.at), Gap) or (base is not None and lost_rows.at <= base.at):
-                continue
-            shown[life] = lost_rows
-            if now[life] is not Whole.STATEMENT and not is_complete(life, patterns):
-                offer = _offer(history.offered.get(life), lost_rows.at)
-                now[life] = Gap(life, offer, Filling(Lack.PROVEN), missing_text(lost_rows, by_feed[life]), lost_rows.at)
-                gaps[life].append((gaps[life][-1][0], now[life]))
-
-    for version, group in groupby(ordered, key=lambda entry: entry[0]):
-        if proven:
-            prove(version)
-        events = [(life, event, until) for _, life, event, until in group]
-        partners = (event.other for _, event, _ in events if isinstance(event, Exchanged))
-        before = {life: _at(now.get(life), version) for life in partners}
-        for life, event, until in events:
-            if life in stopped:
-                continue
-            if life not in now:
-                by_feed[life] = event.file.filling.by is not None
-                now[life] = _whole(event) or _lacking(life, event, rules, history)
-            elif isinstance(event, Exchanged):
-                own, partner_gap = _at(now[life], version), before[event.other]
-                kept = own if isinstance(own, Gap) or not isinstance(partner_gap, Gap) else partner_gap
-                now[life] = (kept if event.partitioned else partner_gap) or now[life]
-            elif (isinstance(event, Renamed) and event.file.filling.lack is Lack.LEFT_OUT) or (
-                ddl.unlogged_rows(event.file) and not isinstance(event, Held)
-            ):
-                now[life] = _lacking(life, event, rules, history)
-            elif DeleteRows(None) in event.changes and _is_by_source(event):
-                refilled = event.file.filling.by is not None or event.file.filling.lack is Lack.LEFT_OUT
-                now[life] = _lacking(life, event, rules, history) if refilled else Whole.TRUNCATE
-                shown.pop(life, None)
-            elif isinstance(event, Changed) and event.otherwise and not isinstance(_at(now[life], version), Gap):
-                text = decided_text(version, dropped=DeleteRows(None) in event.changes)
-                offer = _offer(history.offered.get(life), version)
-                now[life] = Gap(life, offer, Filling(Lack.DECIDED), text, version - 1, accepted=True)
-            lost_here = () if event.name is None else lost.get(event.name, ())
-            begin = _begin(now[life], event) if lost_here else None
-            due = [loss for loss in lost_here if begin is not None and loss.since < until and loss.through > begin]
-            if due:
-                offered = history.offered.get(life)
-                now[life] = _missed(life, due, offered, complete=is_complete(life, patterns)) or now[life]
-            if isinstance(event, Held):
-                stopped.add(life)
-            gaps[life].append((version, now[life]))
-    prove(FOREVER)
+    play = _GapPlay(history, rules, ByName(missed or {}), dict(missing or {}))
+    play.run()
     lives: dict[Life, TableHistory] = {}
     for life, table in history.lives.items():
         marked = (
             (at, replace(gap, accepted=True) if isinstance(gap, Gap) and gap.mark in rules.accepted else gap)
-            for at, gap in gaps[life]
+            for at, gap in play.gaps[life]
         )
-        lives[life] = replace(table, gaps=tuple(marked), missing=shown.get(life))
+        lives[life] = replace(table, gaps=tuple(marked), missing=play.shown.get(life))
     return replace(history, lives=lives)
+
+
+class _GapPlay:
+    """Plays the events of all lives in the order of their versions.
+
+    Afterwards `gaps` has what each life lacks from each of its versions on, and `shown` the rows that a window proved
+    to be missing and that no later event brought.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        rules: Rules,
+        missed: ByName[Sequence[MissedMessages]],
+        proven: dict[Life, MissingRows],
+    ) -> None:
+        self.gaps: dict[Life, list[tuple[Tso, Gap | Whole]]] = {life: [] for life in history.lives}
+        self.shown: dict[Life, MissingRows] = {}
+        self._history, self._rules = history, rules
+        self._missed, self._proven = missed, proven
+        self._now: dict[Life, Gap | Whole] = {}
+        self._held: set[Life] = set()
+
+    def run(self) -> None:
+        """Play all events; nothing changes any more for a life once a DDL holds it."""
+        ordered = sorted(
+            (
+                (event.at, life, event, until)
+                for life, table in self._history.lives.items()
+                for event, until in zip(table.events, [*(event.at for event in table.events[1:]), FOREVER], strict=True)
+            ),
+            key=lambda entry: entry[0],
+        )
+        for version, group in groupby(ordered, key=lambda entry: entry[0]):
+            self._prove(version)
+            events = [(life, event, until) for _, life, event, until in group]
+            partners = (event.other for _, event, _ in events if isinstance(event, Exchanged))
+            before = {life: _at(self._now.get(life), version) for life in partners}
+            for life, event, until in events:
+                if life in self._held:
+                    continue
+                state = self._after(life, event, before)
+                self._now[life] = self._without_missed(life, event, until, state)
+                if isinstance(event, Held):
+                    self._held.add(life)
+                self.gaps[life].append((version, self._now[life]))
+        self._prove(FOREVER)
+
+    def _prove(self, until: Tso) -> None:
+        """Let tables lack what windows before a version proved to be missing."""
+        for life in [life for life in self._now.keys() & self._proven.keys() if self._proven[life].at < until]:
+            lost_rows, table = self._proven.pop(life), self._history.lives[life]
+            state = self._now[life]
+            if isinstance(_at(state, lost_rows.at), Gap) or (table.base is not None and lost_rows.at <= table.base.at):
+                continue
+            self.shown[life] = lost_rows
+            if state is not Whole.STATEMENT and not is_complete(life, self._rules.complete):
+                text = missing_text(lost_rows, by_connector=table.events[0].file.filling.by is not None)
+                offer = _offer(self._history.offered.get(life), lost_rows.at)
+                self._now[life] = Gap(life, offer, Filling(Lack.PROVEN), text, lost_rows.at)
+                self.gaps[life].append((self.gaps[life][-1][0], self._now[life]))
+
+    def _after(self, life: Life, event: Event, before: Mapping[Life, Gap | Whole | None]) -> Gap | Whole:
+        """Return the gap of a life after an event, or why it has none; `before` has that of each partner of an exchange."""
+        if life not in self._now:
+            return _whole(event) or self._lacking(life, event)
+        state = self._now[life]
+        current = _at(state, event.at)
+        if isinstance(event, Exchanged):
+            partner = before[event.other]
+            both = current if isinstance(current, Gap) or not isinstance(partner, Gap) else partner
+            return (both if event.partitioned else partner) or state
+        left_out = event.file.filling.lack is Lack.LEFT_OUT
+        if isinstance(event, Renamed) and left_out:
+            return self._lacking(life, event)
+        if ddl.unlogged_rows(event.file) and not isinstance(event, Held):
+            return self._lacking(life, event)
+        if DeleteRows(None) in event.changes and _is_by_source(event):
+            self.shown.pop(life, None)
+            refilled = left_out or event.file.filling.by is not None
+            return self._lacking(life, event) if refilled else Whole.TRUNCATE
+        if isinstance(event, Changed) and event.otherwise and not isinstance(current, Gap):
+            text = decided_text(event.at, dropped=DeleteRows(None) in event.changes)
+            offer = _offer(self._history.offered.get(life), event.at)
+            return Gap(life, offer, Filling(Lack.DECIDED), text, event.at - 1, accepted=True)
+        return state
+
+    def _lacking(self, life: Life, event: Event) -> Gap | Whole:
+        """Return the gap of a life that lacks rows from before an event, unless somebody said that it had none."""
+        filling, unlogged = event.file.filling, ddl.unlogged_rows(event.file)
+        is_new = self._rules.later_tables_are_new and filling.lack is Lack.LATER
+        if is_new or is_complete(life, self._rules.complete):
+            return filling.by if filling.by is not None and filling.through is not None else Whole.STATEMENT
+        if unlogged:
+            filling = Filling(Lack(unlogged))
+        offered = self._history.offered.get(life)
+        return Gap(life, "" if offered is None else offered.uri, filling)
+
+    def _without_missed(self, life: Life, event: Event, until: Tso, state: Gap | Whole) -> Gap | Whole:
+        """Return the state of a life from an event to the next one; its rows may be in messages that were not read.
+
+        The gap begins behind the first of them, and is accepted only where all are: what nobody accepted is shown.
+        """
+        losses = () if event.name is None else self._missed.get(event.name, ())
+        begin = _begin(state, event) if losses else None
+        complete = is_complete(life, self._rules.complete)
+        due = sorted(
+            loss
+            for loss in losses
+            if begin is not None and loss.since < until and loss.through > begin and (loss.later or not complete)
+        )
+        if not due:
+            return state
+        shown = [loss for loss in due if not loss.accepted] or due
+        offer = _offer(self._history.offered.get(life), max(loss.through for loss in shown))
+        behind = min(loss.since for loss in due)
+        return Gap(life, offer, Filling(Lack.EXPIRED), missed_text(shown), behind, shown[0].accepted)
 
 
 def begun_late(table: TableHistory, since: Tso, offered: Base | None = None) -> TableHistory:
@@ -130,35 +185,11 @@ def begun_late(table: TableHistory, since: Tso, offered: Base | None = None) -> 
     return replace(table, gaps=((0, gap), *(entry for entry in table.gaps if entry[0] >= until)))
 
 
-def _lacking(life: Life, event: Event, rules: Rules, history: History) -> Gap | Whole:
-    """Return the gap of a table that lacks rows from before an event, unless somebody said that it had none."""
-    filling, unlogged = event.file.filling, ddl.unlogged_rows(event.file)
-    is_new = rules.later_tables_are_new and filling.lack is Lack.LATER
-    if is_new or is_complete(life, rules.complete):
-        return filling.by if filling.by is not None and filling.through is not None else Whole.STATEMENT
-    if unlogged:
-        filling = Filling(Lack(unlogged))
-    return Gap(life, history.offered[life].uri if life in history.offered else "", filling)
-
-
 def _begin(state: Gap | Whole, event: Event) -> Tso | None:
     """Return the position from which on a table must have all rows, None for one that lacks rows anyway."""
     if not isinstance(state, Gap):
         return event.at
     return None if state.filling.since is None else max(state.filling.since, event.at)
-
-
-def _missed(life: Life, due: Sequence[MissedMessages], offered: Base | None, *, complete: bool) -> Gap | None:
-    """Return the gap of a table whose rows may have been in messages that were not read.
-
-    It begins behind the first of them, and is accepted only where all are: what nobody accepted is shown.
-    """
-    missing = sorted(missed for missed in due if missed.later or not complete)
-    if not missing:
-        return None
-    shown = [missed for missed in missing if not missed.accepted] or missing
-    offer, behind = _offer(offered, max(missed.through for missed in shown)), min(missed.since for missed in missing)
-    return Gap(life, offer, Filling(Lack.EXPIRED), missed_text(shown), behind, shown[0].accepted)
 
 
 def _offer(offered: Base | None, position: Tso) -> str:
