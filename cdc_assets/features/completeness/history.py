@@ -117,7 +117,7 @@ class _GapPlay:
                 self.gaps[life].append((self.gaps[life][-1][0], self._now[life]))
 
     def _after(self, life: Life, event: Event, before: Mapping[Life, Gap | Whole | None]) -> Gap | Whole:
-        """Return the gap of a life after an event, or why it has none; `before` has that of each partner of an exchange."""
+        """Return the gap of a life after an event, or why it has none; `before` is that of partners of exchanges."""
         if life not in self._now:
             return _whole(event) or self._lacking(life, event)
         state = self._now[life]
