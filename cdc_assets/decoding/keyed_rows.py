@@ -41,9 +41,9 @@ def rows_of_keys(rows: pa.Table, keys: pa.Table, schema: TableSchema) -> pa.Arra
     return _rows_of(rows, with_key(keys, schema, ())[0], schema)
 
 
-def _rows_of(rows: pa.Table, wanted: pl.DataFrame, schema: TableSchema) -> pa.Array:
+def _rows_of(rows: pa.Table, keys: pl.DataFrame, schema: TableSchema) -> pa.Array:
     frame, by = with_key(rows, schema, ())
-    return frame.with_row_index(_ROW).join(wanted, on=by, how="semi", nulls_equal=True).get_column(_ROW).to_arrow()
+    return frame.with_row_index(_ROW).join(keys, on=by, how="semi", nulls_equal=True).get_column(_ROW).to_arrow()
 
 
 def of_keys(rows: pa.Table, keys: pa.Table, schema: TableSchema) -> pa.Table:
@@ -207,8 +207,10 @@ def read_replay(replay: RecordReplay, reader: SplitReader, place: int) -> Window
     window = reduced(step, [replace(decoded_window, rejects=())], is_part=marks)
 
     def others() -> pa.Table:
-        left = decoded_window.changes.filter(pc.invert(_targets(decoded_window.changes, step, replay.targets, reader)))
-        return reduced(step, [Window(left)]).changes
+        others_changes = decoded_window.changes.filter(
+            pc.invert(_targets(decoded_window.changes, step, replay.targets, reader))
+        )
+        return reduced(step, [Window(others_changes)]).changes
 
     changes = _to_present(kind.replayed(window.changes, others, step.schema), replay, place)
     offset = sum(len(earlier.files) for earlier_place, earlier in replay.windows if earlier_place < place)

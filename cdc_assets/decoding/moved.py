@@ -64,7 +64,7 @@ class _Found:
     """
 
     stated: dict[str, int]
-    left: list[str]
+    unstated: list[str]
     root: int | None
 
 
@@ -81,14 +81,14 @@ def resolve_moved_columns(frame: pl.DataFrame, by: Sequence[str], changes: pa.Ta
     keys = frame.select(pl.struct(by).alias("key"), "_cdc_row")
     places = keys.get_column("_cdc_row").to_list()
     key_of = {place: tuple(key.values()) for place, key in zip(places, keys.get_column("key").to_list(), strict=True)}
-    wanted = {key_of[place] for place in (*moves, *(gone[half] for half in moves.values() if half in gone))}
+    key_values = {key_of[place] for place in (*moves, *(gone[half] for half in moves.values() if half in gone))}
     ops, unchanged = changes.column(OP).to_pylist(), changes.column(UNCHANGED).to_pylist()
     columns = [column.name for column in schema.stored]
     lookups: dict[int, _Found] = {}
-    history: dict[object, list[int]] = {key: [] for key in wanted}
+    history: dict[object, list[int]] = {key: [] for key in key_values}
     for place in places:
         key = key_of[place]
-        if key not in wanted:
+        if key not in key_values:
             continue
         if place in moves:
             delete = gone.get(moves[place])
@@ -103,17 +103,19 @@ def resolve_moved_columns(frame: pl.DataFrame, by: Sequence[str], changes: pa.Ta
                 taken[image] = lookup.stated.get(name, image)
             if taken != rows:
                 changes = changes.set_column(at, changes.schema.field(at), changes.column(name).take(pa.array(taken)))
-    left = changes.column(UNCHANGED).to_pylist()
+    unchanged_lists = changes.column(UNCHANGED).to_pylist()
     roots: list[int | None] = [None] * len(rows)
     for image, lookup in lookups.items():
-        left[image] = lookup.left or None
-        roots[image] = lookup.root if lookup.left else None
+        unchanged_lists[image] = lookup.unstated or None
+        roots[image] = lookup.root if lookup.unstated else None
     kind = base_type(changes, schema)
     base_keys = [changes.column(name).combine_chunks().take(pa.array(roots, pa.int64())) for name in schema.key]
     mask = pa.array([root is None for root in roots])
     bases = pa.StructArray.from_arrays(base_keys, fields=list(kind), mask=mask)
     place_of = changes.schema.get_field_index(UNCHANGED)
-    changes = changes.set_column(place_of, changes.schema.field(place_of), pa.array(left, pa.list_(pa.string())))
+    changes = changes.set_column(
+        place_of, changes.schema.field(place_of), pa.array(unchanged_lists, pa.list_(pa.string()))
+    )
     return changes.append_column(pa.field(BASE, kind), bases)
 
 
@@ -131,25 +133,25 @@ def _until(history: Sequence[int], delete: int) -> list[int]:
 def _looked_up(
     before: Sequence[int],
     delete: int | None,
-    wanted: Sequence[str],
+    names: Sequence[str],
     ops: Sequence[int],
     unchanged: Sequence[Sequence[str] | None],
     lookups: dict[int, _Found],
 ) -> _Found:
     """Go back through the changes of the old key until all columns are there, or its row begins."""
-    stated, left = dict[str, int](), list(wanted)
+    stated, unstated = dict[str, int](), list(names)
     for place in reversed(before):
-        if not left:
+        if not unstated:
             break
         if ops[place] < 0:
-            return _Found(stated, left, None)
-        kept = lookups.get(place)
-        open_ = set(unchanged[place] or ()) if kept is None else set(kept.left)
-        for name in [name for name in left if name not in open_]:
-            stated[name] = place if kept is None else kept.stated.get(name, place)
-            left.remove(name)
+            return _Found(stated, unstated, None)
+        earlier = lookups.get(place)
+        open_ = set(unchanged[place] or ()) if earlier is None else set(earlier.unstated)
+        for name in [name for name in unstated if name not in open_]:
+            stated[name] = place if earlier is None else earlier.stated.get(name, place)
+            unstated.remove(name)
         if unchanged[place] is None:
             break
-        if kept is not None:
-            return _Found(stated, left, kept.root)
-    return _Found(stated, left, delete)
+        if earlier is not None:
+            return _Found(stated, unstated, earlier.root)
+    return _Found(stated, unstated, delete)

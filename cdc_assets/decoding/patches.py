@@ -39,10 +39,10 @@ def with_rows(changes: pa.Table, rowless: pa.ChunkedArray, schema: TableSchema, 
     if lost.num_rows:
         raise lost_row(table, lost.num_rows, tuple(lost.column(name)[0].as_py() for name in schema.key))
     at = changes.schema.get_field_index(UNCHANGED)
-    left = pc.if_else(rowless, pa.scalar(None, changes.schema.field(at).type), changes.column(at))
+    unchanged = pc.if_else(rowless, pa.scalar(None, changes.schema.field(at).type), changes.column(at))
     passed = pc.and_(rowless, pc.equal(ops, int(Op.PATCH)))
     count = pc.sum(passed).as_py() or 0
-    changes = changes.set_column(at, changes.schema.field(at), left)
+    changes = changes.set_column(at, changes.schema.field(at), unchanged)
     return (changes.filter(pc.invert(passed)) if count else changes), count
 
 
@@ -123,8 +123,8 @@ def _without_passed_over(rows: pl.DataFrame, by: Sequence[str], starts: pl.Expr)
         return rows, 0
     makes = pl.when(starts).then(pl.col(OP) > 0).when(~patch).then(True)
     gone = ~makes.forward_fill().over(by).fill_null(True)
-    kept = rows.filter(~(patch & gone))
-    return kept, len(rows) - len(kept)
+    effective = rows.filter(~(patch & gone))
+    return effective, len(rows) - len(effective)
 
 
 def _patches(changes: pa.Table) -> pl.Series:
@@ -155,14 +155,14 @@ def _gathered(last: pl.DataFrame, changes: pa.Table, columns: Sequence[str]) -> 
     open_ = ~pl.col("_cdc_whole") & (rests | left_out.list.len().gt(0))
     whole = pl.when(pl.col(OP) == int(Op.PATCH)).then(int(Op.UPDATE)).otherwise(pl.col(OP))
     needs = pl.when(pl.col("_cdc_there")).then(int(Op.UPDATE)).when(pl.col("_cdc_if_there")).then(int(Op.PATCH))
-    left = last.select(
+    folded = last.select(
         pl.when(open_).then(left_out).otherwise(None).alias(UNCHANGED),
         pl.when(open_).then(needs.otherwise(pl.col(OP))).otherwise(whole).cast(pl.Int8).alias(OP),
     )
     for name, kind in ((UNCHANGED, pa.list_(pa.string())), (OP, pa.int8())):
         at = newest_changes.schema.get_field_index(name)
         newest_changes = newest_changes.set_column(
-            at, pa.field(name, kind), left.get_column(name).to_arrow().cast(kind)
+            at, pa.field(name, kind), folded.get_column(name).to_arrow().cast(kind)
         )
     begun = last.select(pl.when(open_ & pl.col(MOVED)).then("_cdc_first")).to_series().to_arrow()
     for name in (MOVED, BASE):

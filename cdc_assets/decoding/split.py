@@ -259,11 +259,11 @@ def without_excluded(step: ApplyRows, split: Split) -> Split:
     )
     decoded = replace(decoded, rejects=tuple(shown.values()), tail=tail)
     rejects = tuple(shown[id(reject)] for reject in split.rejects)
-    for known in step.reading.excluded:
-        if changes.num_rows and (not known.versions or (split.file.root, split.file.version) in known.versions):
+    for exclusion in step.reading.excluded:
+        if changes.num_rows and (not exclusion.versions or (split.file.root, split.file.version) in exclusion.versions):
             # Without commit-ts all rows of a window are at its end.
             at = step.hi if step.positions is not None else changes.column(position_column(changes))
-            changes = changes.filter(pc.invert(excluded_rows(changes, split.schema, known, at)))
+            changes = changes.filter(pc.invert(excluded_rows(changes, split.schema, exclusion, at)))
     lines = (pc.count_distinct(rows.column(LINE)).as_py() for rows in (split.changes, changes))
     before, after = lines
     return replace(split, changes=changes, decoded=decoded, rejects=rejects, excluded=before - after, confidential=True)
@@ -469,8 +469,8 @@ def bucket_of(frame: pl.DataFrame, by: Sequence[str], buckets: int) -> pl.Series
 
 def hash_probe() -> int:
     """Return this machine's hash of a known value: machines that disagree must not share a window."""
-    known = pl.DataFrame({"a": [7, None], "b": ["key", ""]})
-    first, second = known.select(pl.struct("a", "b").hash(_SEED)).to_series().to_list()
+    sample = pl.DataFrame({"a": [7, None], "b": ["key", ""]})
+    first, second = sample.select(pl.struct("a", "b").hash(_SEED)).to_series().to_list()
     return int(first) ^ (int(second) >> 1)
 
 

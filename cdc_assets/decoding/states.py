@@ -83,8 +83,8 @@ def states(changes: pa.Table, schema: TableSchema, track: Sequence[str] | None =
             value = pl.col(exact(tracked))
             same &= values.select(value.eq_missing(value.shift())).to_series()
         if has_patches(changes):
-            left = pl.Series(UNCHANGED, changes.column(UNCHANGED).combine_chunks(), dtype=pl.List(pl.String))
-            out = left.gather(places).to_frame().select(pl.col(UNCHANGED).list.sort())
+            unchanged = pl.Series(UNCHANGED, changes.column(UNCHANGED).combine_chunks(), dtype=pl.List(pl.String))
+            out = unchanged.gather(places).to_frame().select(pl.col(UNCHANGED).list.sort())
             same &= out.select(pl.col(UNCHANGED).eq_missing(pl.col(UNCHANGED).shift())).to_series()
         frame = frame.with_columns(same.fill_null(False).alias("_cdc_same"))
         first = (~pl.col("_cdc_same")).cum_sum()

@@ -209,9 +209,9 @@ def reduced(step: ApplyRows, windows: Sequence[Window], *, is_part: bool = False
     started, longest = time.monotonic(), max(window.report.seconds for window in windows)
     changes, more = pa.concat_tables([window.changes for window in windows], promote_options="default"), Report()
     if changes.num_rows:
-        size, left = changes.num_rows, changes.slice(0, 0)
+        size, rest = changes.num_rows, changes.slice(0, 0)
         if FIRST_IMAGE in changes.column_names and is_part:
-            changes, left = parted(changes, step.schema)
+            changes, rest = parted(changes, step.schema)
         elif FIRST_IMAGE in changes.column_names:
             changes = compared(changes, step.schema)
         if changes.num_rows:
@@ -220,18 +220,18 @@ def reduced(step: ApplyRows, windows: Sequence[Window], *, is_part: bool = False
                 changes, more = reduced_with_marks(changes, step, reduce, is_part=is_part)
             else:
                 changes, more = reduce(changes)
-        changes = pa.concat_tables([changes, left], promote_options="default") if left.num_rows else changes
+        changes = pa.concat_tables([changes, rest], promote_options="default") if rest.num_rows else changes
         if step.is_snapshot and not kind_of(step).EQUAL_ROWS:
             more = replace(more, doubled=size - changes.num_rows)
     return _together(changes, windows, more, longest + time.monotonic() - started)
 
 
-def look_beside(step: ApplyRows, known: Mapping[str, FileStats], reader: SplitReader) -> Report:
+def look_beside(step: ApplyRows, statistics: Mapping[str, FileStats], reader: SplitReader) -> Report:
     """Look for rows of the step in the files that it does not take; its report fails where there are some.
 
-    `known` is what earlier readings found, those of the same run included.
+    `statistics` are those of files that were read before, in the same run too.
     """
-    files = [file for file in step.reading.beside if file.may_hold(known.get(file.path), step.lo, step.hi)]
+    files = [file for file in step.reading.beside if file.may_hold(statistics.get(file.path), step.lo, step.hi)]
     if not files:
         return Report()
     reading = replace(step.reading, beside=())
@@ -324,8 +324,8 @@ def _with_raw(split: Split, key: SealKey | None) -> tuple[Reject, ...]:
         return tuple(replace(reject, keys=b"") for reject in split.rejects)
     rejects = split.rejects
     if not split.file.piece:
-        wanted = {reject.line for reject in rejects if not reject.raw}
-        records = raw_records(split.wire, split.data, wanted) if wanted else {}
+        lines = {reject.line for reject in rejects if not reject.raw}
+        records = raw_records(split.wire, split.data, lines) if lines else {}
         rejects = tuple(r if r.raw else replace(r, raw=records.get(r.line, b"")) for r in rejects)
     if not split.confidential or key is None:
         return rejects

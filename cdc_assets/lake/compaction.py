@@ -132,8 +132,8 @@ def _chosen(planned: Sequence[PlannedFile]) -> list[_Candidate]:
     chosen: list[_Candidate] = []
     file_bytes = rows = 0
     for candidate in sorted(candidates, key=lambda candidate: candidate.file_bytes):
-        wanted = candidate.mostly_hidden or candidate.file_bytes <= max(_SMALL, _TIER * file_bytes)
-        if wanted and file_bytes + candidate.file_bytes <= _BYTES and rows + candidate.planned.rows <= _ROWS:
+        in_tier = candidate.mostly_hidden or candidate.file_bytes <= max(_SMALL, _TIER * file_bytes)
+        if in_tier and file_bytes + candidate.file_bytes <= _BYTES and rows + candidate.planned.rows <= _ROWS:
             chosen.append(candidate)
             file_bytes += candidate.file_bytes
             rows += candidate.planned.rows

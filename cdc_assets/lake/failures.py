@@ -155,12 +155,12 @@ def answering(where: str = "the lake's catalog") -> Iterator[None]:
         raise
     except Exception as error:
         causes = "\n".join(_causes(error))
-        known = explained(where, causes) if _is_foreign(error) else None
-        if known is None and _is_silence(error):
-            known = LakeUnavailable(f"{where} did not answer ({first_line(redacted(str(error)))}). Try again.")
-        if known is None:
+        explanation = explained(where, causes) if _is_foreign(error) else None
+        if explanation is None and _is_silence(error):
+            explanation = LakeUnavailable(f"{where} did not answer ({first_line(redacted(str(error)))}). Try again.")
+        if explanation is None:
             raise
-        raise known from error
+        raise explanation from error
 
 
 def _causes(error: BaseException | None) -> Iterator[str]:

@@ -144,17 +144,17 @@ class GrowingTable:
     def _grown(self, table: Table) -> AppendOnlyState:
         snapshot = table.current_snapshot()
         entries: list[tuple[int, str, str]] = []
-        known: dict[str, tuple[tuple[str, str, int], ...]] = {}
+        cached_entries: dict[str, tuple[tuple[str, str, int], ...]] = {}
         if snapshot is not None:
             for manifest in snapshot.manifests(table.io):
                 path = manifest.manifest_path
                 if manifest.content == ManifestContent.DATA:
-                    known[path] = self._manifests.get(path) or tuple(
+                    cached_entries[path] = self._manifests.get(path) or tuple(
                         (entry.data_file.file_path, str(entry.data_file.partition[0]), int(entry.sequence_number or 0))
                         for entry in manifest.fetch_manifest_entry(table.io)
                     )
-                    entries += [(sequence, location, part) for location, part, sequence in known[path]]
-        self._manifests = known
+                    entries += [(sequence, location, part) for location, part, sequence in cached_entries[path]]
+        self._manifests = cached_entries
         files: dict[str, list[str]] = {}
         for _, location, part in sorted(entries):
             files.setdefault(part, []).append(location)
@@ -357,20 +357,20 @@ class GrowingTable:
                 return
         raise self._never_free()
 
-    def filter(self, part: str, kept: Callable[[pa.Table], pa.Array]) -> int:
+    def filter(self, part: str, keep: Callable[[pa.Table], pa.Array]) -> int:
         """Write files of a part anew without the rows that are not kept, and remove the old ones; return how many rows.
 
-        `kept` marks the rows of a file. Repeated after a crash, it does what is left. Raises TableMoved where another
-        run replaces the same files.
+        `keep` marks the rows of a file that stay. Repeated after a crash, it does what is left. Raises TableMoved where
+        another run replaces the same files.
         """
         state, dropped = self.look(), 0
         for file in state.files.get(part, ()) if state is not None else ():
             rows = self.read(file)
-            mask = kept(rows)
-            if left := rows.num_rows - pc.sum(mask).as_py():
+            mask = keep(rows)
+            if removed := rows.num_rows - pc.sum(mask).as_py():
                 rows = rows.filter(mask)
                 self.replace([self.write(part, [rows])] if rows.num_rows else [], [file], {}, lambda _: True)
-                dropped += left
+                dropped += removed
         self.drop_past()
         return dropped
 

@@ -76,8 +76,8 @@ class Label:
         recipe is that of values that the DDL gives to rows that are there, with the masks of the columns, and the key.
         """
         progress = max(self.progress, Progress(at, Phase.DDL))
-        known = (Recipe(key=self.recipe.key) if emptied else self.recipe).joined(recipe)
-        return replace(self, progress=progress, ddl=max(self.ddl, ddl), recipe=known)
+        joined = (Recipe(key=self.recipe.key) if emptied else self.recipe).joined(recipe)
+        return replace(self, progress=progress, ddl=max(self.ddl, ddl), recipe=joined)
 
     def through_rows(self, step: ApplyRows, used: Collection[str]) -> Label:
         """Return the label after a window, which used these settings of the step's recipe."""

@@ -167,7 +167,7 @@ class Move(NamedTuple):
 
 def moves(
     now: Mapping[Life, Identifier],
-    wanted: Mapping[Life, Identifier],
+    targets: Mapping[Life, Identifier],
     waiting: Mapping[Life, Identifier],
     taken: Iterable[Identifier],
 ) -> list[Move]:
@@ -184,26 +184,26 @@ def moves(
         busy.add(target)
         place[life] = target
 
-    pending = sorted(life for life in now if now[life] != wanted[life])
+    pending = sorted(life for life in now if now[life] != targets[life])
     while pending:
-        free = [life for life in pending if wanted[life] not in busy]
+        free = [life for life in pending if targets[life] not in busy]
         if free:
-            go(free[0], wanted[free[0]])
+            go(free[0], targets[free[0]])
             pending.remove(free[0])
             continue
         holders = {place[life]: life for life in pending}
-        ring = next((life for life in pending if _leads_back(life, wanted, holders)), None)
+        ring = next((life for life in pending if _leads_back(life, targets, holders)), None)
         if ring is None:
             break
         go(ring, waiting[ring])
     return plan
 
 
-def _leads_back(life: Life, wanted: Mapping[Life, Identifier], holders: Mapping[Identifier, Life]) -> bool:
+def _leads_back(life: Life, targets: Mapping[Life, Identifier], holders: Mapping[Identifier, Life]) -> bool:
     """Return whether the table waits, through others that have to move, for its own name to become free."""
     seen: set[Life] = set()
     at: Life | None = life
     while at is not None and at not in seen:
         seen.add(at)
-        at = holders.get(wanted[at])
+        at = holders.get(targets[at])
     return at == life

@@ -92,8 +92,8 @@ class DecisionStore:
         """Remove the decisions about the same as this one."""
         catalog = self.catalog.open()
         properties = own_properties(catalog, self.own)
-        kept = parse_decisions(properties, self.changefeed).of(type(decision))
-        about = [other for other in kept if other.subject == decision.subject]
+        decisions = parse_decisions(properties, self.changefeed).of(type(decision))
+        about = [other for other in decisions if other.subject == decision.subject]
         remove_own_properties(catalog, self.own, self._names(properties, about))
 
     def _names(self, properties: Mapping[str, str], decisions: Iterable[KeptDecision]) -> set[str]:
@@ -116,12 +116,12 @@ def parse_decisions(properties: Mapping[str, str], changefeed: str) -> Decisions
         key, _, number = name.rpartition("#")
         if key.startswith(_PREFIX):
             pieces.setdefault(key, {})[int(number)] = piece
-    kept: dict[str, list[Mapping[str, Any]]] = {}
+    entries: dict[str, list[Mapping[str, Any]]] = {}
     for key, parts in pieces.items():
         fields: dict[str, Any] = json.loads("".join(parts[number] for number in sorted(parts)))
         if fields.pop("changefeed") == changefeed:
-            kept.setdefault(key.removeprefix(_PREFIX).partition(".")[0], []).append(fields)
-    return Decisions({kept_as: tuple(decisions) for kept_as, decisions in kept.items()})
+            entries.setdefault(key.removeprefix(_PREFIX).partition(".")[0], []).append(fields)
+    return Decisions({kept_as: tuple(decisions) for kept_as, decisions in entries.items()})
 
 
 def _key(changefeed: str, decision: KeptDecision) -> str:

@@ -26,8 +26,8 @@ def make_forms(session: StepSession, view: str, query: str, form: Callable[[Any]
     """Make a view of the different values that a query has, each with its form: `_cdc_value` and `_cdc_form`."""
     values = session.spark.sql(query).distinct().toArrow().column(0)
     forms = [None if value is None else form(value) for value in values.to_pylist()]
-    known = pa.table({"_cdc_value": values, "_cdc_form": pa.array(forms, values.type)})
-    session.spark.createDataFrame(known).createOrReplaceTempView(view)
+    pairs = pa.table({"_cdc_value": values, "_cdc_form": pa.array(forms, values.type)})
+    session.spark.createDataFrame(pairs).createOrReplaceTempView(view)
 
 
 def find_by_form(target: CommitTarget, schema: TableSchema, places: Sequence[str]) -> int:

@@ -165,8 +165,8 @@ def plain_table(target: CommitTarget) -> FirstLoad | None:
     """Return the location of the table's data files and its columns; None for a table that only Spark may write."""
     java, table = target.session.iceberg.java, target.table
     properties = target.session.iceberg.texts_of(table.properties())
-    wanted = {"write.merge.mode": "merge-on-read", "write.format.default": "parquet"}
-    plain = all(properties.get(name, value) == value for name, value in wanted.items())
+    defaults = {"write.merge.mode": "merge-on-read", "write.format.default": "parquet"}
+    plain = all(properties.get(name, value) == value for name, value in defaults.items())
     plain = plain and properties.get("write.object-storage.enabled", "false") != "true"
     plain = plain and "write.merge.mode" in properties and int(table.operations().current().formatVersion()) == 3
     layout = layout_of_table(target.session, table) if plain else None
@@ -341,8 +341,8 @@ def _places(columns: Sequence[pa.Table], keys: pl.DataFrame, kinds: pa.Schema) -
     """
     frame = pl.from_arrow(pa.concat_tables([table.rename_columns(kinds.names).cast(kinds) for table in columns]))
     assert isinstance(frame, pl.DataFrame)
-    known = [pl.col(name).is_in(keys.get_column(name).implode(), nulls_equal=True) for name in kinds.names]
-    matches = frame.with_row_index(_PLACE).filter(known).join(keys, on=kinds.names, nulls_equal=True)
+    among_keys = [pl.col(name).is_in(keys.get_column(name).implode(), nulls_equal=True) for name in kinds.names]
+    matches = frame.with_row_index(_PLACE).filter(among_keys).join(keys, on=kinds.names, nulls_equal=True)
     matches = matches.select(_PLACE, _CHANGE).sort(_PLACE)
     starts = list(accumulate((table.num_rows for table in columns), initial=0))
     bounds = np.searchsorted(matches.get_column(_PLACE).to_numpy(), starts).tolist()
@@ -433,8 +433,8 @@ def _rows(io: Mapping[str, str], of: _Replaced, table: FirstLoad, open_while: st
     with system.open_input_file(path) as source:
         file_schema = pq.read_schema(source)
         fields = [field for field in file_schema if field_id(field) in names]
-        kept = pa.schema([field.with_name(names[field_id(field)]) for field in fields])
-        if not {*_MOMENTS} <= {*kept.names} and open_while == END_TS:
+        stored = pa.schema([field.with_name(names[field_id(field)]) for field in fields])
+        if not {*_MOMENTS} <= {*stored.names} and open_while == END_TS:
             raise _SparksError
         (end,) = (field.name for field in fields if names[field_id(field)] == open_while)
         source.seek(0)
@@ -443,7 +443,7 @@ def _rows(io: Mapping[str, str], of: _Replaced, table: FirstLoad, open_while: st
         frame = rows.filter(pl.col(end).is_null() & pl.col(_PLACE).is_in(of.places.implode())).collect()
     if not frame.get_column(_PLACE).equals(of.places):
         raise _SparksError
-    return frame.to_arrow().select([field.name for field in fields]).rename_columns(kept.names).cast(kept)
+    return frame.to_arrow().select([field.name for field in fields]).rename_columns(stored.names).cast(stored)
 
 
 # --- marked rows ------------------------------------------------------------------------------------------------------
@@ -458,7 +458,7 @@ def _marked(
     """
     own, enters = [column.name for column in mirror_columns("", step.lake_columns)], pl.Series(_enters(changes))
     marked: dict[pa.Schema, list[pa.Table]] = {}
-    left, living = list[_Replaced](), list[_Replaced]()
+    remaining, living = list[_Replaced](), list[_Replaced]()
     number = table.columns[DELETED_AT][1]
     for match in replaced:
         places = match.places.to_arrow()
@@ -473,9 +473,9 @@ def _marked(
                     rows = rows.append_column(pa.field(name, kind, metadata=field_id), pa.nulls(rows.num_rows, kind))
             rows = _with(rows, changes.take(leaving.changes.to_arrow()), {name: name for name in own})
             marked.setdefault(rows.schema, []).append(rows)
-        left += filter(None, [match.only(is_living | comes)])
+        remaining += filter(None, [match.only(is_living | comes)])
         living += filter(None, [match.only(is_living)])
-    return [pa.concat_tables(parts) for parts in marked.values()], left, living
+    return [pa.concat_tables(parts) for parts in marked.values()], remaining, living
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

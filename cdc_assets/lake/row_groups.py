@@ -151,10 +151,10 @@ def copy_without(io: Mapping[str, str], path: str, location: str, gone: npt.NDAr
                 start = 0
                 for group in range(file.num_row_groups):
                     rows = file.read_row_group(group)
-                    kept = np.ones(rows.num_rows, np.bool_)
-                    kept[gone[(gone >= start) & (gone < start + rows.num_rows)] - start] = False
+                    is_living = np.ones(rows.num_rows, np.bool_)
+                    is_living[gone[(gone >= start) & (gone < start + rows.num_rows)] - start] = False
                     start += rows.num_rows
-                    rows = rows if kept.all() else rows.filter(pa.array(kept))
+                    rows = rows if is_living.all() else rows.filter(pa.array(is_living))
                     if rows.num_rows:
                         writer.write_table(rows, row_group_size=rows.num_rows)
             return int(sink.tell())

@@ -102,8 +102,8 @@ def begin(session: StepSession, identifier: Identifier, step: CreateTable, chang
         builder = builder.withPartitionSpec(partition_spec(session, schema, layout))
     if layout.sort:
         builder = builder.withSortOrder(sort_order(session, schema, layout))
-    given = {name: value for name, value in properties.items() if value is not None}
-    return builder.withProperties(session.iceberg.java_map(given)).createTransaction()
+    texts = {name: value for name, value in properties.items() if value is not None}
+    return builder.withProperties(session.iceberg.java_map(texts)).createTransaction()
 
 
 def create(session: StepSession, identifier: Identifier, step: CreateTable, work: Any) -> Any:
@@ -118,11 +118,15 @@ def create(session: StepSession, identifier: Identifier, step: CreateTable, work
     return work.underlyingOps()
 
 
-def given_properties(given: Mapping[str, str], before: Mapping[str, str] = {}) -> dict[str, str | None]:
+def given_properties(settings: Mapping[str, str], before: Mapping[str, str] = {}) -> dict[str, str | None]:
     """Return the properties of a table that a person gives it, with their record, in place of those given before."""
-    if given == before:
+    if settings == before:
         return {}
-    return {**dict.fromkeys(before), **given, GIVEN: json.dumps(dict(given), sort_keys=True) if given else None}
+    return {
+        **dict.fromkeys(before),
+        **settings,
+        GIVEN: json.dumps(dict(settings), sort_keys=True) if settings else None,
+    }
 
 
 def _columns_text(columns: Iterable[Column], own: Iterable[OwnColumn]) -> str:
@@ -353,14 +357,14 @@ def _default_clause(add: AddColumn) -> str:
 
 def _settle_columns(target: CommitTarget, work: Any, step: ChangeTable) -> None:
     """Set types, docs and order as in the schema; a missing or surplus column holds the table."""
-    wanted = [column.name for column in step.schema.stored]
+    stored = [column.name for column in step.schema.stored]
     names = _column_names(work.table())
     own = [column.name for column in mirror_columns(step.life.kind, names)]
-    if sorted(names) != sorted([*wanted, *own]):
+    if sorted(names) != sorted([*stored, *own]):
         present_names = [name for name in names if name not in own]
         raise TableHeld(
             f"{step.life}: after the DDL of version {step.at} the lake table would have the columns {present_names}, "
-            f"but the schema file says {wanted}. A schema file in between may be missing; rebuild the table.",
+            f"but the schema file says {stored}. A schema file in between may be missing; rebuild the table.",
             table=str(step.life),
         )
     update = work.updateSchema()
@@ -376,7 +380,7 @@ def _settle_columns(target: CommitTarget, work: Any, step: ChangeTable) -> None:
         if field.doc() != doc:
             update.updateColumnDoc(column.name, doc)
     order, before = list(names), None
-    for position, name in enumerate([*wanted, *own]):
+    for position, name in enumerate([*stored, *own]):
         if order[position] != name:
             order.remove(name)
             order.insert(position, name)

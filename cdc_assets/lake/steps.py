@@ -200,8 +200,8 @@ def _make_anew(bench: Workbench, step: CreateTable, started: float) -> StepResul
             parser = work.session.iceberg.java("org.apache.iceberg.SchemaParser")
             present_columns = columns_of(work.target.table)
             columns = schema.schema_json(step.schema, step.life.kind, [name for name, _ in present_columns])
-            wanted = parser.fromJson(json.dumps(columns)).columns()
-            if [(field.name(), field.type().toString()) for field in wanted] != present_columns:
+            expected = parser.fromJson(json.dumps(columns)).columns()
+            if [(field.name(), field.type().toString()) for field in expected] != present_columns:
                 raise TableHeld(
                     f"{step.life} was created with the columns of another dump, whose rows were never imported, and "
                     f"the present dump has others. Rebuild it: cdc-assets rebuild {step.life}.",

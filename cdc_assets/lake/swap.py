@@ -259,8 +259,8 @@ class Rebuilds:
     def end_stale(self, now: float | None = None) -> int:
         """Remove the tables of dead rebuilds; return how many. `now` is seconds since 1970."""
         dead = {ticket.token for ticket in self.tickets() if not ticket.runs(now)}
-        known = {ticket.token for ticket in self.tickets()}
-        return sum(self.end(token) for token in sorted(dead | (self._tokens() - known)))
+        tokens = {ticket.token for ticket in self.tickets()}
+        return sum(self.end(token) for token in sorted(dead | (self._tokens() - tokens)))
 
     def _tokens(self) -> set[str]:
         """The tokens in the names of aside tables."""
@@ -329,8 +329,8 @@ def _replace(
     layout: TableLayout,
 ) -> None:
     """Replace columns and rows. Iceberg lets it win over a concurrent commit, whose label is lost with its rows."""
-    kept = {**properties, "location": target.table.location(), "format-version": "3"}
+    all_properties = {**properties, "location": target.table.location(), "format-version": "3"}
     target.session.statements.append(f"REPLACE TABLE {target.name} AS SELECT …")
     refuse_moved(target, target.session.load(target.identifier))
-    write_anew(target.session, "replace", target.name, rows, layout, kept, summary)
+    write_anew(target.session, "replace", target.name, rows, layout, all_properties, summary)
     set_order(target.session, target.session.load(target.identifier), layout)

@@ -52,11 +52,11 @@ def _moves(state: LakeState) -> list[Move]:
     """Return the renames that are due as far as is known, in order."""
     tables = state.known()
     now = {life: lake_table.identifier for life, lake_table in tables.items()}
-    wanted = {
+    targets = {
         life: state.places.aside(life) if lake_table.name is None else state.places.home(lake_table.name)
         for life, lake_table in tables.items()
     }
-    if now == wanted:
+    if now == targets:
         return []
     waiting = {life: state.places.waiting(life) for life in tables}
-    return moves(now, wanted, waiting, state.listed())
+    return moves(now, targets, waiting, state.listed())

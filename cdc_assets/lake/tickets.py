@@ -34,11 +34,11 @@ class LakeTickets:
         """Return the work that began and did not end, oldest first."""
         return self.among(own_properties(self._catalog.open(), self._own))
 
-    def among(self, kept: Mapping[str, str]) -> tuple[Ticket, ...]:
+    def among(self, properties: Mapping[str, str]) -> tuple[Ticket, ...]:
         """Return the open tickets among properties that were read before, oldest first."""
-        written = [json.loads(text) for name, text in kept.items() if name.startswith(self._prefix)]
+        written = [json.loads(text) for name, text in properties.items() if name.startswith(self._prefix)]
         tickets = [Ticket(**{**values, "removed": tuple(values["removed"])}) for values in written]
-        open_tickets = (ticket for ticket in tickets if f"{self._prefix}{ticket.token}" in kept)
+        open_tickets = (ticket for ticket in tickets if f"{self._prefix}{ticket.token}" in properties)
         return tuple(sorted(open_tickets, key=lambda ticket: (ticket.begun, ticket.token)))
 
     def touch(self, ticket: Ticket) -> None:
@@ -54,20 +54,20 @@ class LakeTickets:
 def hold_back(state: LakeState, token: str, lives: Iterable[Life]) -> None:
     """Let the windows of these tables, and of no others, wait until the work with that token has ended or is dead."""
     waits, now = LakeTickets(state, WAIT), time.time()
-    wanted = {f"{token}-{number}": str(life) for number, life in enumerate(lives)}
+    lives_by_token = {f"{token}-{number}": str(life) for number, life in enumerate(lives)}
     for ticket in waits.tickets():
-        if ticket.token.partition("-")[0] == token and ticket.token not in wanted:
+        if ticket.token.partition("-")[0] == token and ticket.token not in lives_by_token:
             waits.end(ticket.token)
-    for name, life in wanted.items():
+    for name, life in lives_by_token.items():
         waits.touch(Ticket(name, "", "", now, now, life=life))
 
 
 def held_back(state: LakeState) -> frozenset[str]:
     """Return the tables, as texts, whose windows wait for work that runs."""
-    kept = own_properties(state.catalog, state.places.own.main)
-    waiting = LakeTickets(state, WAIT).among(kept)
+    properties = own_properties(state.catalog, state.places.own.main)
+    waiting = LakeTickets(state, WAIT).among(properties)
     if not waiting:
         return frozenset()
-    work = (ticket for kind in (REBUILD, FORGET) for ticket in LakeTickets(state, kind).among(kept))
+    work = (ticket for kind in (REBUILD, FORGET) for ticket in LakeTickets(state, kind).among(properties))
     running = {ticket.token for ticket in work if ticket.runs()}
     return frozenset(ticket.life for ticket in waiting if ticket.token.partition("-")[0] in running)

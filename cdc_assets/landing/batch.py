@@ -186,9 +186,9 @@ class LandingBatch:
         lines = self.classify(batch)
         rows = lines.filter(pc.equal(lines.column("kind"), Kind.ROW.value))
         places = pa.repeat(pa.scalar(position, pa.int64()), rows.num_rows)
-        given = {"delivery": pa.repeat(pa.scalar(delivery, pa.int64()), rows.num_rows)}
-        given |= {"position": places, "last_position": places} if self.by_offset else {}
-        self.take(self.reader.rows(batch, rows, given))
+        columns = {"delivery": pa.repeat(pa.scalar(delivery, pa.int64()), rows.num_rows)}
+        columns |= {"position": places, "last_position": places} if self.by_offset else {}
+        self.take(self.reader.rows(batch, rows, columns))
         for line in lines.filter(pc.not_equal(lines.column("kind"), Kind.ROW.value)).to_pylist():
             own = position if self.by_offset else None
             self.take(self.reader.other(line, batch, partition, batch.column("offset")[0].as_py(), own))
@@ -204,7 +204,7 @@ class LandingBatch:
 
     def take_result(self, result: RangeResult, rows_again: RowsAgain) -> None:
         """Take what a task noted of a range, as if it were read here: after the ranges before it."""
-        reader, place = self.reader, result.wanted.partition
+        reader, place = self.reader, result.offset_range.partition
         for mark, note in result.notes:
             if mark:
                 reader.marks[place] = mark
@@ -212,7 +212,7 @@ class LandingBatch:
                 self.events.extend(self.tables.noted(note.bounds.values(), note.shown, partial(rows_again, note)))
             elif reader.is_new(note):
                 self._take_event(note)
-        reader.go_on(result.wanted, result.state)
+        reader.go_on(result.offset_range, result.state)
 
 
 _OF_SESSION = ("CREATE", "TEMPORARY"), ("CREATE", "OR", "REPLACE", "TEMPORARY"), ("DROP", "TEMPORARY")
@@ -262,8 +262,8 @@ def _by_table(line: dict[str, Any], text: str) -> Iterator[dict[str, Any]]:
     if len(pairs) > 1 or (pairs and table not in (pairs[0][0].folded, pairs[0][1].folded)):
         written = rename_pairs(text, "")
         for (old, new), (bare, qualified) in zip(pairs, written, strict=True):
-            known = bare if qualified.schema else old  # the session's database is known by a new name without one
-            query = text if len(pairs) == 1 else f"RENAME TABLE {_quoted(known)} TO {_quoted(new)}"
+            source_name = bare if qualified.schema else old  # the session's database is known by a new name without one
+            query = text if len(pairs) == 1 else f"RENAME TABLE {_quoted(source_name)} TO {_quoted(new)}"
             yield {**line, "schema": new.schema, "table": new.table, "query": query}
         return
     tables = [] if line["table"] else tables_by_text(text, line["schema"] or "")
@@ -280,8 +280,8 @@ def _by_table_of_text(lines: pa.RecordBatch) -> pa.RecordBatch:
         return lines
     named = list[dict[str, Any]]()
     for line in lines.to_pylist():
-        given = None if line["schema"] is None else TableId(line["schema"], line["table"] or "")
-        if line["kind"] == Kind.DDL.value and (table := table_by_text(line["query"] or "", given)) is not None:
+        envelope = None if line["schema"] is None else TableId(line["schema"], line["table"] or "")
+        if line["kind"] == Kind.DDL.value and (table := table_by_text(line["query"] or "", envelope)) is not None:
             line = {**line, "schema": table.schema, "table": table.table}
         named.append(line)
     return pa.RecordBatch.from_pylist(named, schema=lines.schema)
@@ -396,11 +396,11 @@ def _against_marks(batch: LandingBatch, splits: Iterable[LandedSplit]) -> Iterat
         greatest[table] = max(position, greatest.get(table, 0))
     gone = {partition.topic for partition in before.starts}
     for split in late:
-        known = greatest.get(split.table)
-        if known is None or split.partition.topic in gone:
+        newest = greatest.get(split.table)
+        if newest is None or split.partition.topic in gone:
             continue
-        position = split.low if split.low > known else split.high
-        if known < position <= before.proven:
+        position = split.low if split.low > newest else split.high
+        if newest < position <= before.proven:
             at = LandedEvent(EventKind.LATE, split.partition, split.first, 0)
             reason = _AGAINST_MARKS.format(position, before.proven, split.table, shlex.quote(str(split.table)))
             yield from reader.late.hold(at, split.table, position, reason)
@@ -438,8 +438,8 @@ class KnownTables:
     def _note_newest(self, event: LandedEvent) -> None:
         """Keep the newest event of each table that says what it is, or that it is gone."""
         if event.kind in (EventKind.DDL, EventKind.SCHEMA) and event.table is not None:
-            known = self._newest.get(event.table)
-            if known is None or event.position > known.position:
+            newest = self._newest.get(event.table)
+            if newest is None or event.position > newest.position:
                 self._newest[event.table] = event
 
     def seen(self, rows: pa.Table) -> Iterator[LandedEvent]:
@@ -552,9 +552,9 @@ class Dialects:
         if not dialect:
             return ""
         self._note(topic, name, dialect)
-        for scope, known in (("topic", self._topics[topic]), ("table", self._tables.get(name.folded, dialect))):
-            if known != dialect:
-                return _MIXED.format(dialect, scope, known)
+        for scope, earlier in (("topic", self._topics[topic]), ("table", self._tables.get(name.folded, dialect))):
+            if earlier != dialect:
+                return _MIXED.format(dialect, scope, earlier)
         return ""
 
 

@@ -75,18 +75,18 @@ def _least_behind(batch: LandingBatch, held: LandedEvent) -> Tso:
     if batch.by_offset:
         return held.position + 1
     landed, partition = batch.before, held.partition
-    known = [
+    positions = [
         split.low if split.first > held.offset else split.high
         for split in landed.splits
         if split.partition == partition and split.last > held.offset
     ]
-    known += [
+    positions += [
         event.position
         for event in landed.events
         if event.kind is EventKind.DDL and event.partition == partition and event.offset > held.offset
     ]
-    known += [landed.marks[partition]] if landed.marks_at.get(partition, 0) > held.offset else []
-    return min(known, default=0)
+    positions += [landed.marks[partition]] if landed.marks_at.get(partition, 0) > held.offset else []
+    return min(positions, default=0)
 
 
 def _about(held: LandedEvent, kind: EventKind, what: str, by: DecidedBy) -> LandedEvent:
@@ -106,8 +106,8 @@ def _held(landed: Landed, partition: Partition, offset: int) -> LandedEvent:
                 f"{event.place} can be read, and its rows are landed; {event.table} is held because they came late. "
                 f"Rebuild it: cdc-assets rebuild {event.table}."
             )
-    known = ", ".join(event.place for event in landed.open_bad[:10]) or "none"
-    raise BadSettings(f"{partition} offset {offset} is not a message that holds anything; those are: {known}.")
+    places = ", ".join(event.place for event in landed.open_bad[:10]) or "none"
+    raise BadSettings(f"{partition} offset {offset} is not a message that holds anything; those are: {places}.")
 
 
 class _LandedEvents(NamedTuple):
@@ -127,9 +127,9 @@ def _landed_of(landing: Landing, landed: Landed, held: LandedEvent) -> dict[Tabl
         if split.partition == held.partition and split.first <= held.offset <= split.last:
             rows = landing.store.fetch(split.file, split.group)
             lists = rows.filter(pc.equal(rows.column("offset"), held.offset)).column("ordinals").to_pylist()
-            known = landed_events.get(split.table, _LandedEvents())
+            earlier = landed_events.get(split.table, _LandedEvents())
             landed_events[split.table] = _LandedEvents(
-                known.ordinals.union(*lists), known.alone and split.first == split.last
+                earlier.ordinals.union(*lists), earlier.alone and split.first == split.last
             )
     return landed_events
 
@@ -175,8 +175,8 @@ def _lines(rows: pa.RecordBatch, landed: Mapping[TableId, _LandedEvents]) -> lis
     lines = []
     for row in rows.select(["schema", "table", "position", "ordinals"]).to_pylist():
         table, ordinals = TableId(row["schema"], row["table"]), row["ordinals"]
-        known = landed.get(table, _LandedEvents()).ordinals
-        lines.append(_Line(table, row["position"], ordinals, [at for at in ordinals if at not in known]))
+        landed_ordinals = landed.get(table, _LandedEvents()).ordinals
+        lines.append(_Line(table, row["position"], ordinals, [at for at in ordinals if at not in landed_ordinals]))
     return lines
 
 
@@ -191,10 +191,12 @@ def _with_events(
     Those are the ones that are not landed, or all of them where they come in the place of a split.
     """
     tables_alone = {table for table in lacking if landed.get(table, _LandedEvents()).alone}
-    kept = [line.ordinals if line.table in tables_alone else line.new for line in lines]
+    new_ordinals = [line.ordinals if line.table in tables_alone else line.new for line in lines]
     place = rows.schema.get_field_index("ordinals")
     kind = rows.schema.field(place)
-    return rows.set_column(place, kind, pa.array(kept, kind.type)).filter(pa.array(list(map(bool, kept))))
+    return rows.set_column(place, kind, pa.array(new_ordinals, kind.type)).filter(
+        pa.array(list(map(bool, new_ordinals)))
+    )
 
 
 def accept_loss(landing: Landing, lost: OffsetRange, by: DecidedBy = DecidedBy()) -> None:
@@ -218,14 +220,14 @@ def accept_loss(landing: Landing, lost: OffsetRange, by: DecidedBy = DecidedBy()
                     f"{_inclusive(lost)} is not a loss: the message of offset {there} is there. Give the offsets "
                     "that the error names."
                 )
-    given = _inclusive(lost)
+    span = _inclusive(lost)
 
     def decided(batch: LandingBatch) -> None:
         start, begun = batch.before.next.get(lost.partition, 0), batch.before.starts.get(lost.partition)
         missed = begun is not None and lost.stop <= begun.offset
         if (lost.start < start and not missed) or not len(lost):
             raise BadSettings(
-                f"{given} is not a loss: {lost.partition} is landed to {start}. Give the offsets that the error names."
+                f"{span} is not a loss: {lost.partition} is landed to {start}. Give the offsets that the error names."
             )
         decision_text = f"the loss of {lost.start}..{lost.stop - 1} accepted"
         decision = Decision(EventKind.LOST, lost.partition, lost.start, lost.stop, decision_text, by.who, by.when)
@@ -261,8 +263,8 @@ def declare_dead(landing: Landing, partition: Partition, by: DecidedBy = Decided
     def decided(batch: LandingBatch) -> None:
         start = batch.before.next.get(partition)
         if start is None:
-            known = ", ".join(str(known_partition) for known_partition in sorted(batch.before.next)) or "none"
-            raise BadSettings(f"{partition} is not landed; known partitions are: {known}.")
+            partitions = ", ".join(str(known_partition) for known_partition in sorted(batch.before.next)) or "none"
+            raise BadSettings(f"{partition} is not landed; known partitions are: {partitions}.")
         end = max(start, batch.before.ends.get(partition, 0))
         decision = Decision(EventKind.DEAD, partition, start, end, "declared dead", by.who, by.when)
         batch.events.append(decision.event)

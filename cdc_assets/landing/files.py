@@ -495,18 +495,18 @@ class Spool:
             self.abandon()
 
     def _finished(self) -> SpooledFiles:
-        left = [
+        groups = [
             group
             for _, held in sorted(self._pending.items(), key=lambda entry: entry[0])
             for group in cut(pa.concat_tables(held.rows), self.group_bytes)
         ]
-        if self._file is None and not left:
+        if self._file is None and not groups:
             return SpooledFiles()
-        splits = [*self._splits, *(split_of(group, len(self._splits) + at) for at, group in enumerate(left))]
+        splits = [*self._splits, *(split_of(group, len(self._splits) + at) for at, group in enumerate(groups))]
         if self._file is None:
-            written = self.store.write_rows(left)
+            written = self.store.write_rows(groups)
         else:
-            for group in left:
+            for group in groups:
                 self._file.put(group)
             written = self._file.finish()
         return SpooledFiles((written,), tuple(replace(split, file=written[0]) for split in splits if split is not None))
@@ -577,8 +577,8 @@ def read_event_rows(landed: Landed, rows: pa.Table, live: Iterable[str]) -> Land
             splits += [_parse_split(fields) for fields in json.loads(row["query"])]
         else:
             events.append(_event(row))
-    kept = tuple(split for split in splits if split.file in there)
-    return replace(state, identity=landed.identity, events=tuple(events), splits=kept)
+    present = tuple(split for split in splits if split.file in there)
+    return replace(state, identity=landed.identity, events=tuple(events), splits=present)
 
 
 def _event(row: Mapping[str, Any]) -> LandedEvent:
@@ -636,9 +636,9 @@ _PLAIN = ("proven", "landed_ms", "ignored", "topic_ids", "last", "ahead")
 def _format_state(state: Landed, before: Landed) -> str:
     written: dict[str, Any] = {name: _by_topic(getattr(state, name)) for name in _NUMBERS}
     for name in _MAPS:
-        known = getattr(before, name) if name in _GROWING else {}
+        earlier = getattr(before, name) if name in _GROWING else {}
         entries = sorted(getattr(state, name).items())
-        written[name] = [[*_flat(key), *_flat(value)] for key, value in entries if known.get(key) != value]
+        written[name] = [[*_flat(key), *_flat(value)] for key, value in entries if earlier.get(key) != value]
     return json.dumps({**written, **{name: getattr(state, name) for name in _PLAIN}, "sources": state.sources})
 
 

@@ -112,15 +112,15 @@ class KeylessRows:
         for log, places in sent.items():
             if partitions[log] < 2 or log in anew:  # places of a log that was started over do not compare
                 continue
-            known = {place for place in places if place <= reached[log] and (log[0], place) not in bad}
-            landed, least = self._landed(log, known) if known else ({}, "")
+            decidable = {place for place in places if place <= reached[log] and (log[0], place) not in bad}
+            landed, least = self._landed(log, decidable) if decidable else ({}, "")
             for place, numbers in places.items():
                 is_repeated = len(numbers) > 1 or any(lines[number].repeated for number in numbers)
-                if (place in known or is_repeated) and (log[0], place) not in bad:
+                if (place in decidable or is_repeated) and (log[0], place) not in bad:
                     rows = [
                         self._sending(pieces[lines[number].piece], lines[number], number, log) for number in numbers
                     ]
-                    is_gone = place in known and place not in landed and place <= least
+                    is_gone = place in decidable and place not in landed and place <= least
                     decide_place(log, landed.get(place, []), rows, verdicts, accepted=self.accepted, is_gone=is_gone)
         return verdicts
 
@@ -166,15 +166,15 @@ class KeylessRows:
         for split in self.before.splits:
             if split.table == table:
                 groups[split.file].add(split.group)
-        wanted, landed = pa.array(sorted(places)), defaultdict[str, list[_Sending]](list)
-        kept = list[str]()
+        sought, landed = pa.array(sorted(places)), defaultdict[str, list[_Sending]](list)
+        least_places = list[str]()
         for file, numbers in groups.items():
             columns = ("schema", "table", "source", "source_position")
             stated = _of(self.store.read_rows(file, columns), table, source).column("source_position")
-            kept += [] if (least := pc.min(stated).as_py()) is None else [least]
-            for number in sorted(numbers) if pc.any(pc.is_in(stated, wanted)).as_py() else ():
+            least_places += [] if (least := pc.min(stated).as_py()) is None else [least]
+            for number in sorted(numbers) if pc.any(pc.is_in(stated, sought)).as_py() else ():
                 rows = _of(self.store.fetch(file, number), table, source)
-                rows = rows.filter(pc.is_in(rows.column("source_position"), wanted)).combine_chunks()
+                rows = rows.filter(pc.is_in(rows.column("source_position"), sought)).combine_chunks()
                 names = ("topic", "partition", "value", "source_position")
                 columns_of = (rows.column(name).to_pylist() for name in names)
                 runs = runs_of(rows.column("headers"))
@@ -185,7 +185,7 @@ class KeylessRows:
                             _digest(value or b""),
                         )
                     )  # fmt: skip
-        return landed, min(kept, default=max(places)) if table in self.before.expired else ""
+        return landed, min(least_places, default=max(places)) if table in self.before.expired else ""
 
 
 def decide_place(

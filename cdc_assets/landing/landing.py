@@ -144,13 +144,13 @@ class Landing:
 
     def landed(self) -> Landed:
         """Return the landing as of now; only files of events that are new are read."""
-        kept = self.store.stored()
-        known = self._read if kept.identity == self._landed.identity else ()
-        if not known or kept.events[: len(known)] != known:
-            self._landed, known = Landed(kept.identity), ()
-        rows = self.store.read_events(kept.events[len(known) :])
-        self._landed = read_event_rows(self._landed, rows, kept.rows)
-        self._read = kept.events
+        stored = self.store.stored()
+        events = self._read if stored.identity == self._landed.identity else ()
+        if not events or stored.events[: len(events)] != events:
+            self._landed, events = Landed(stored.identity), ()
+        rows = self.store.read_events(stored.events[len(events) :])
+        self._landed = read_event_rows(self._landed, rows, stored.rows)
+        self._read = stored.events
         return self._landed
 
     def ends(self) -> Ends:
@@ -167,15 +167,15 @@ class Landing:
         A few messages are read to separate marks from news; many are news.
         """
         landed = self.landed()
-        wanted = ranges_to_read(landed, self.ends())
-        behind = sum(map(len, wanted))
-        more_than_marks = behind > _PEEKED or (behind > 0 and self._has_more_than_marks(landed, wanted))
+        unread = ranges_to_read(landed, self.ends())
+        behind = sum(map(len, unread))
+        more_than_marks = behind > _PEEKED or (behind > 0 and self._has_more_than_marks(landed, unread))
         return News(behind, more_than_marks, behind > 0 and self._due(landed), digest_of(landed.next))
 
-    def _has_more_than_marks(self, landed: Landed, wanted: Iterable[OffsetRange]) -> bool:
+    def _has_more_than_marks(self, landed: Landed, unread: Iterable[OffsetRange]) -> bool:
         batch, log = self._batch(landed), self.log()
         with concerning_messages(self.options):
-            return any(batch.adds_more_than_marks(some, span.partition) for span in wanted for some in log.read(span))
+            return any(batch.adds_more_than_marks(some, span.partition) for span in unread for some in log.read(span))
 
     def decide(self, decided: Callable[[LandingBatch], object]) -> None:
         """Land what a person decided: `decided` adds it to an empty batch, and may be asked again."""
@@ -317,8 +317,8 @@ class Landing:
             return unread, None
         offsets.backlog.clear()
         alone_ranges = [span for span in ranges if span.partition.topic in alone]
-        left = self._read_some(log, alone_ranges, offsets, self._commit_bytes, together=True)
-        return [*left, *(span for span in ranges if span not in alone_ranges)], None
+        rest = self._read_some(log, alone_ranges, offsets, self._commit_bytes, together=True)
+        return [*rest, *(span for span in ranges if span not in alone_ranges)], None
 
     def _read_some(
         self,
@@ -332,22 +332,22 @@ class Landing:
         """Read ranges, of each or all `together` no more than a share in bytes; return what is left of them."""
         unread, size = list[OffsetRange](), 0
 
-        def take(batch: pa.RecordBatch, left: OffsetRange) -> bool:
+        def take(batch: pa.RecordBatch, rest: OffsetRange) -> bool:
             nonlocal size
-            offsets.take(batch, left.partition)
+            offsets.take(batch, rest.partition)
             size += batch.nbytes
             return share is not None and size >= share
 
-        for wanted in ranges:
+        for offset_range in ranges:
             if together and share is not None and size >= share:
-                unread.append(wanted)
+                unread.append(offset_range)
                 continue
             size = size if together else 0
-            left = read_range(log, offsets.before, wanted, offsets.batch.reader.ignored, take)
-            if len(left):
-                unread.append(left)
+            rest = read_range(log, offsets.before, offset_range, offsets.batch.reader.ignored, take)
+            if len(rest):
+                unread.append(rest)
             else:
-                offsets.backlog.finish(wanted)
+                offsets.backlog.finish(offset_range)
         return unread
 
     def _commit_rest(self, batch: LandingBatch, state: Landed, done: LandingCounts) -> LandingCounts:
@@ -364,10 +364,12 @@ class Landing:
     def _topic_ids(self, log: LogReader, begun: Landed, ends: Iterable[Partition]) -> Mapping[str, str]:
         """Return the ids of topics. Raises InputError for a topic that is another one than was landed, by that name."""
         ids = log.topic_ids({partition.topic for partition in ends})
-        for topic, known in begun.topic_ids.items():
-            if ids.get(topic, known) != known:
+        for topic, topic_id in begun.topic_ids.items():
+            if ids.get(topic, topic_id) != topic_id:
                 partition, start = min(entry for entry in begun.next.items() if entry[0].topic == topic)
-                raise created_anew(partition, f"is of the topic {ids[topic]} by now, and was landed of {known}", start)
+                raise created_anew(
+                    partition, f"is of the topic {ids[topic]} by now, and was landed of {topic_id}", start
+                )
         return {**begun.topic_ids, **ids}
 
     def _due(self, begun: Landed) -> bool:
@@ -438,25 +440,25 @@ class RangeReader:
 
     def _read_here(self, ranges: Sequence[OffsetRange]) -> Sequence[OffsetRange]:
         """Read ranges one after the other; return what is left of them once it is known to be large."""
-        for number, wanted in enumerate(ranges):
+        for number, offset_range in enumerate(ranges):
             if number and self._is_large(ranges[number:]):
                 return ranges[number:]
             later_ranges = ranges[number + 1 :]
             take = partial(self._take_here, others=later_ranges)
-            left = read_range(self.log, self.batch.before, wanted, self.batch.reader.ignored, take)
-            if len(left):
-                return (left, *later_ranges)
-            self.batch.reader.finish(wanted)
+            rest = read_range(self.log, self.batch.before, offset_range, self.batch.reader.ignored, take)
+            if len(rest):
+                return (rest, *later_ranges)
+            self.batch.reader.finish(offset_range)
         return ()
 
-    def _take_here(self, batch: pa.RecordBatch, left: OffsetRange, others: Sequence[OffsetRange]) -> bool:
+    def _take_here(self, batch: pa.RecordBatch, rest: OffsetRange, others: Sequence[OffsetRange]) -> bool:
         """Take messages, of whose range and of others something is left; return whether executors are to read that."""
-        self.batch.take(self.batch.reader.read(batch, left.partition))
+        self.batch.take(self.batch.reader.read(batch, rest.partition))
         self.spool.take_ahead(self.batch.rows, self.batch.stored_bytes)
         self._bytes, self._messages = self._bytes + batch.nbytes, self._messages + batch.num_rows
         if self.batch.stored_bytes >= self.commit_bytes:
             self._commit_so_far()
-        return self._is_large((left, *others))
+        return self._is_large((rest, *others))
 
     def _read_there(self, ranges: Sequence[OffsetRange]) -> Sequence[OffsetRange]:
         """Let executors read as much of ranges as one task may hold; return what is left of them."""
@@ -480,18 +482,18 @@ class RangeReader:
         for task in results:
             self.batch.count(task)
             self._bytes, self._messages = self._bytes + task.read_bytes, self._messages + task.messages
-        read_ranges = [(span.wanted, span, task.written) for task in results for span in task.ranges]
-        for wanted, range_result, written in sorted(read_ranges, key=lambda some: some[0]):
-            self.batch.take_result(range_result, partial(self._rows_again, written, wanted.partition))
-        reached = {wanted.partition: wanted.stop for wanted, _, _ in read_ranges}
-        left = [
+        read_ranges = [(span.offset_range, span, task.written) for task in results for span in task.ranges]
+        for offset_range, range_result, written in sorted(read_ranges, key=lambda some: some[0]):
+            self.batch.take_result(range_result, partial(self._rows_again, written, offset_range.partition))
+        reached = {offset_range.partition: offset_range.stop for offset_range, _, _ in read_ranges}
+        rests = [
             OffsetRange(span.partition, reached.get(span.partition, span.start), span.stop)
             for span in ranges
             if reached.get(span.partition, span.start) < span.stop
         ]
-        if left:
+        if rests:
             self._commit_so_far()
-        return left
+        return rests
 
     def _rows_again(
         self, written: SpooledFiles, partition: Partition, seen: ObservedTables, table: TableId, position: Tso
@@ -512,5 +514,5 @@ class RangeReader:
 
 def landed_in(store: LandingStore) -> Landed:
     """Return the landing in a place, read at once."""
-    kept = store.stored()
-    return read_event_rows(Landed(kept.identity), store.read_events(kept.events), kept.rows)
+    stored = store.stored()
+    return read_event_rows(Landed(stored.identity), store.read_events(stored.events), stored.rows)

@@ -92,7 +92,7 @@ def landing_due(landing: Landing, needs: Needs, now_ms: int, limits: LandingLimi
     due = _due(landing, needs, now_ms, limits)
     if due is None:
         return LandingDue()
-    events = len(due.kept.events)
+    events = len(due.stored.events)
     files = sum(len(batch) for batch in due.batches)
     return LandingDue(due.rows_expired, files, events if events >= limits.small_files else 0)
 
@@ -109,11 +109,11 @@ def maintain_landing(landing: Landing, needs: Needs, now_ms: int, limits: Landin
     for files in due.batches:
         # The rows of these files that did not expire go into one, by table; the others are forgotten.
         old_files = frozenset(files)
-        kept = sorted(
+        splits = sorted(
             (split for split in landed.splits if split.file in old_files and split not in due.expired),
             key=lambda kept_split: (kept_split.table, kept_split.partition, kept_split.first),
         )
-        groups = [RowGroup(landing.store.fetch(split.file, split.group), split.size) for split in kept]
+        groups = [RowGroup(landing.store.fetch(split.file, split.group), split.size) for split in splits]
         gone, emptied = dict(landed.expired), dict(landed.emptied)
         for split in landed.splits:
             if split.file in old_files and split in due.expired:
@@ -127,9 +127,9 @@ def maintain_landing(landing: Landing, needs: Needs, now_ms: int, limits: Landin
     removed = landing.store.sweep(int(now_ms - limits.removed_days * _DAY_MS))
     after = landing.store.stored()
     return LandingUpkeep(
-        len(due.kept.rows),
+        len(due.stored.rows),
         len(after.rows),
-        len(due.kept.events),
+        len(due.stored.events),
         len(after.events),
         due.rows_expired,
         sum(split.size for split in due.expired),
@@ -141,7 +141,7 @@ def maintain_landing(landing: Landing, needs: Needs, now_ms: int, limits: Landin
 class _Due:
     """A landing as it is, the splits of it that expire, and the files that are written anew together."""
 
-    kept: TableFiles
+    stored: TableFiles
     landed: Landed
     expired: frozenset[LandedSplit]
     batches: Sequence[Sequence[str]]
@@ -153,14 +153,14 @@ class _Due:
 
 def _due(landing: Landing, needs: Needs, now_ms: int, limits: LandingLimits) -> _Due | None:
     """Return the chores that are due for a landing's files, None where nothing was ever landed."""
-    kept = landing.store.stored()
-    if not kept.identity:
+    stored = landing.store.stored()
+    if not stored.identity:
         return None
     landed = landing.landed()
     expired = frozenset(
         split for split in landed.splits if not reason_to_keep(split, needs(split.table), limits.retention, now_ms)
     )
-    return _Due(kept, landed, expired, tuple(_batches(landed, expired, limits)))
+    return _Due(stored, landed, expired, tuple(_batches(landed, expired, limits)))
 
 
 def _batches(landed: Landed, expired: frozenset[LandedSplit], limits: LandingLimits) -> Iterable[Sequence[str]]:

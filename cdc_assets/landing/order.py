@@ -111,9 +111,9 @@ class Backlog:
         self.bytes += piece.batch.nbytes
         self.reached[piece.partition] = piece.batch.column("offset")[-1].as_py() + 1
 
-    def finish(self, wanted: OffsetRange) -> None:
+    def finish(self, offset_range: OffsetRange) -> None:
         """Note that a range was read to its end."""
-        self.reached[wanted.partition] = max(self.reached.get(wanted.partition, 0), wanted.stop)
+        self.reached[offset_range.partition] = max(self.reached.get(offset_range.partition, 0), offset_range.stop)
 
     def clear(self) -> None:
         """Keep nothing any more."""
@@ -212,9 +212,9 @@ class Backlog:
             if message is None:
                 pieces.append(piece)
                 continue
-            kept = int(np.searchsorted(piece.spoken.column("message").to_numpy(), message))
-            if kept:
-                pieces.append(replace(piece, spoken=piece.spoken.slice(0, kept)))
+            count = int(np.searchsorted(piece.spoken.column("message").to_numpy(), message))
+            if count:
+                pieces.append(replace(piece, spoken=piece.spoken.slice(0, count)))
             return pieces, piece.batch.column("offset")[message].as_py()
         return pieces, None
 
@@ -223,21 +223,21 @@ class Backlog:
 
         None as the offset where all that is kept comes before.
         """
-        pieces, kept, message = self._pieces.get(partition, []), 0, -1
+        pieces, taken, message = self._pieces.get(partition, []), 0, -1
         for number, piece in enumerate(pieces, 1):
             columns = (piece.spoken.column(name).to_pylist() for name in ("message", "kind"))
             for at, line_message, kind in zip(self.places(piece), *columns, strict=True):
                 if kind == Kind.RESOLVED.value and at and at <= through:
-                    kept, message = number, line_message
-        if not kept:
+                    taken, message = number, line_message
+        if not taken:
             first = pieces[0].batch.column("offset")[0].as_py() if pieces else None
             return [], first
-        last = pieces[kept - 1]
+        last = pieces[taken - 1]
         count = int(np.searchsorted(last.spoken.column("message").to_numpy(), message, side="right"))
-        kept_pieces = [*pieces[: kept - 1], replace(last, spoken=last.spoken.slice(0, count))]
+        kept_pieces = [*pieces[: taken - 1], replace(last, spoken=last.spoken.slice(0, count))]
         if message + 1 < last.batch.num_rows:
             return kept_pieces, last.batch.column("offset")[message + 1].as_py()
-        return kept_pieces, pieces[kept].batch.column("offset")[0].as_py() if kept < len(pieces) else None
+        return kept_pieces, pieces[taken].batch.column("offset")[0].as_py() if taken < len(pieces) else None
 
 
 # --- its order --------------------------------------------------------------------------------------------------------
@@ -284,20 +284,20 @@ class Snapshots:
         stream_key = scan.stream.table, scan.stream.source
         if stream_key in self._anew:
             return False
-        known = self._places.get(stream_key)
+        before = self._places.get(stream_key)
         self._places[stream_key] = scan.place
-        return known is not None and (known != scan.place or scan.anew)
+        return before is not None and (before != scan.place or scan.anew)
 
     def shown(self, scan: Scan) -> Iterator[SnapshotRow]:
         """Yield the progress of a snapshot that a row is the first to show."""
-        known = self._shown.setdefault((scan.stream.table, scan.stream.source, scan.place), set())
+        places = self._shown.setdefault((scan.stream.table, scan.stream.source, scan.place), set())
         if scan.anew:
-            known.clear()
+            places.clear()
             yield SnapshotRow.ANEW
         word = SnapshotRow(scan.phase)
-        if word in known or (word is SnapshotRow.WITHIN and SnapshotRow.FIRST in known):
+        if word in places or (word is SnapshotRow.WITHIN and SnapshotRow.FIRST in places):
             return
-        known.add(word)
+        places.add(word)
         yield word
 
 
@@ -560,13 +560,13 @@ class SourceOrder:
     def _look_for_changes(self, piece: Piece) -> None:
         """Note since when runs of connectors send changes, by the first of each in a piece."""
         columns = (piece.spoken.column(name).to_pylist() for name in ("kind", "message", "source", "source_position"))
-        known = set[tuple[str, str]]()
+        runs = set[tuple[str, str]]()
         for kind, message, source, stated in zip(*columns, strict=True):
             if kind != Kind.ROW.value or not stated or is_of_snapshot(stated):
                 continue
             run = piece.runs[message]
-            if run and (source, run) not in known:
-                known.add((source, run))
+            if run and (source, run) not in runs:
+                runs.add((source, run))
                 self._sends_changes(source, run, sent_ms(piece.batch.column("value")[message].as_py()))
 
     def lines(self, piece: Piece, number: int, was_landed: Callable[[Piece, int], bool]) -> Iterator[Line]:
@@ -644,10 +644,10 @@ class SourceOrder:
 
     def _row_line(self, row: _Row, number: int, line: int) -> Line:
         stream, floors, at, rank = row.stream, self._floors, row.at, 0
-        partition, known = stream.partition, self.streams.get(stream, _NOTHING)
-        if row.stated and (row.phase is not None or not known.newest):
+        partition, before = stream.partition, self.streams.get(stream, _NOTHING)
+        if row.stated and (row.phase is not None or not before.newest):
             self._note_row(stream.table.folded, stream.source, row)
-        end, repeated, late = self._follow(row, known)
+        end, repeated, late = self._follow(row, before)
         if row.stated == "" and not repeated:
             self._bare.setdefault(stream, []).append((number, line))
         elif row.stated and self._bare:
@@ -673,7 +673,7 @@ class SourceOrder:
         scan = None
         if row.phase is not None and not (repeated or late):
             scan = Scan(stream, row.stated or "", row.phase, self._is_scanned(row.stated, at))
-            if scan.is_ordered and ((known.newest == row.stated and end.at == 1) or self._is_begun_elsewhere(row)):
+            if scan.is_ordered and ((before.newest == row.stated and end.at == 1) or self._is_begun_elsewhere(row)):
                 scan = scan._replace(anew=True)
         return Line(at, rank, number, line, repeated, late, bool(row.stated), scan)
 
@@ -789,53 +789,53 @@ class SourceOrder:
         """Return whether a row is of a snapshot, and stands in its place."""
         return self._in_source_order and is_of_snapshot(place or "") and at[INDEX:] == place
 
-    def _follow(self, row: _Row, known: StreamEnd) -> tuple[StreamEnd, bool, str]:
+    def _follow(self, row: _Row, before: StreamEnd) -> tuple[StreamEnd, bool, str]:
         """Return a stream's end with a row, whether the row is a repetition, and why it has no place in the log."""
         late = ""
         if not self._sends_again:
-            return known, False, late
+            return before, False, late
         place, ts = row.stated, row.ts
         is_grouped = self._is_grouped(row)
-        if place and row.phase is None and place > known.newest and not (is_grouped and same_group(known, place)):
-            self.streams[row.stream] = end = self._end_beyond(row, known)
+        if place and row.phase is None and place > before.newest and not (is_grouped and same_group(before, place)):
+            self.streams[row.stream] = end = self._end_beyond(row, before)
             return end, False, late
-        known = self._with_digests(row.stream, known)
+        before = self._with_digests(row.stream, before)
         if row.read_at:
-            self.streams[row.stream] = known
-            return known, self._is_read_again(known, row, row.read_at), late
+            self.streams[row.stream] = before
+            return before, self._is_read_again(before, row, row.read_at), late
         if is_grouped:
-            end, repeated, late = self._follow_group(known, row)
+            end, repeated, late = self._follow_group(before, row)
         else:
-            end, repeated = follow(known, place, partial(_digest, row.batch, row.message))
-        if self._by_table and row.has_key and known.newest:
-            end, repeated = self._follow_copies(known, row, end, repeated)
-        elif place and self._begins_snapshot_anew(known, row):
+            end, repeated = follow(before, place, partial(_digest, row.batch, row.message))
+        if self._by_table and row.has_key and before.newest:
+            end, repeated = self._follow_copies(before, row, end, repeated)
+        elif place and self._begins_snapshot_anew(before, row):
             end, repeated = StreamEnd(place, 1, 0, _digest(row.batch, row.message), last=row.is_last), False
-        elif row.has_key and row.phase is not None and place == known.newest:
+        elif row.has_key and row.phase is not None and place == before.newest:
             # A snapshot that begins anew where the last one stands: the rows are the same, in whatever order they come.
-            end, repeated = known._replace(at=known.at + 1, last=known.last or row.is_last), False
-        elif not repeated and place and self._is_first_again(known, row):
-            end, repeated = known._replace(again_at=1, again_after=0, run=row.run), True
+            end, repeated = before._replace(at=before.at + 1, last=before.last or row.is_last), False
+        elif not repeated and place and self._is_first_again(before, row):
+            end, repeated = before._replace(again_at=1, again_after=0, run=row.run), True
         elif not repeated and row.is_last:
             end = end._replace(last=True)
-        elif known.last and row.phase == "within" and place == known.newest and not row.has_key:
+        elif before.last and row.phase == "within" and place == before.newest and not row.has_key:
             late = _UNMARKED.format(place_text(f"000000/{place}"))
-        if place and place != known.newest and not (repeated or row.has_key or end.group):
+        if place and place != before.newest and not (repeated or row.has_key or end.group):
             self._sent[row.stream], end = row.sent_ms, end._replace(run=row.run)
         if self._in_source_order and place and ts:
-            if repeated and 0 < known.made < ts:  # no copy is newer than what it is a copy of
-                late = _ANEW.format(place_text(f"000000/{place}"), place_text(f"000000/{known.newest}"))
+            if repeated and 0 < before.made < ts:  # no copy is newer than what it is a copy of
+                late = _ANEW.format(place_text(f"000000/{place}"), place_text(f"000000/{before.newest}"))
                 end, repeated = StreamEnd(place, 1, 0, _digest(row.batch, row.message), anew=True), False
-            made, anew = max(ts, known.made), end.anew or known.anew
+            made, anew = max(ts, before.made), end.anew or before.anew
             run = end.run if repeated or not row.has_key else row.run or end.run
             end = end._replace(made=made, anew=anew, then="", run=run)
         self.streams[row.stream] = end
         return end, repeated, late
 
-    def _end_beyond(self, row: _Row, known: StreamEnd) -> StreamEnd:
+    def _end_beyond(self, row: _Row, before: StreamEnd) -> StreamEnd:
         """Return a stream's end with a row that stands beyond all of the stream, but for its digests."""
         self._newest_rows[row.stream] = row
-        made, anew = (max(row.ts, known.made), known.anew) if self._in_source_order and row.ts else (0, False)
+        made, anew = (max(row.ts, before.made), before.anew) if self._in_source_order and row.ts else (0, False)
         return StreamEnd(row.stated or "", 1, 0, made=made, anew=anew, run=row.run)
 
     def finish(self) -> None:
@@ -860,7 +860,7 @@ class SourceOrder:
             return False
         return dialect_of(row.stream.source) in _GROUP_PLACES
 
-    def _follow_group(self, known: StreamEnd, row: _Row) -> tuple[StreamEnd, bool, str]:
+    def _follow_group(self, before: StreamEnd, row: _Row) -> tuple[StreamEnd, bool, str]:
         """Return a stream's end with a row of a group that is not beyond it.
 
         With it whether the row is a repetition, and why that cannot be told.
@@ -869,47 +869,47 @@ class SourceOrder:
         is one that cannot follow it. Copies of others are taken once more, which leads to the same row.
         """
         place = row.stated or ""
-        if not same_group(known, place):
-            return known._replace(again_at=0, again_after=0, again_from=-1, run=row.run or known.run), True, ""
+        if not same_group(before, place):
+            return before._replace(again_at=0, again_after=0, again_from=-1, run=row.run or before.run), True, ""
         digest = _group_digest(row, _digest(row.batch, row.message))
-        is_same_run = bool(row.run) and row.run == known.run
+        is_same_run = bool(row.run) and row.run == before.run
         if row.has_key:
-            newest = newest_of_key(known, digest)
-            is_copy = newest == digest and (not is_same_run or not _is_through(known))
-            is_copy = is_copy or (not can_follow(newest, digest) and bool(rows_like(known, digest)))
-            end = known if is_copy else None
-            if end is None and not is_same_run and rows_like(known, digest):
+            newest = newest_of_key(before, digest)
+            is_copy = newest == digest and (not is_same_run or not _is_through(before))
+            is_copy = is_copy or (not can_follow(newest, digest) and bool(rows_like(before, digest)))
+            end = before if is_copy else None
+            if end is None and not is_same_run and rows_like(before, digest):
                 self.doubtful[_MADE_AGAIN.format(row.stream.table)] += 1
         else:
-            is_under_way = not _is_through(known) and (is_same_run or not row.run)
-            end = repeat_next(known, digest, row.run) if is_under_way else None
+            is_under_way = not _is_through(before) and (is_same_run or not row.run)
+            end = repeat_next(before, digest, row.run) if is_under_way else None
             if end is None and not is_same_run:  # a replay may be broken off by another one
-                start, late = self._start_again(known, row, digest)
+                start, late = self._start_again(before, row, digest)
                 if late:
-                    return known, False, late
-                end = None if start is None else repeat_from(known, start, row.run)
+                    return before, False, late
+                end = None if start is None else repeat_from(before, start, row.run)
         if end is not None:
             return end, True, ""
         self._sent[row.stream] = row.sent_ms
-        return add_row(known, place, digest, row.run), False, ""
+        return add_row(before, place, digest, row.run), False, ""
 
-    def _start_again(self, known: StreamEnd, row: _Row, digest: str) -> tuple[int | None, str]:
+    def _start_again(self, before: StreamEnd, row: _Row, digest: str) -> tuple[int | None, str]:
         """Return the row of a stream's group with which a replay begins by a row without key; why that is not known.
 
         None stands for a new row. Another run of the connector proves a restart. Where messages do not name runs, equal
         rows are copies if they came in a later landing or were sent a while later, and the doubt is counted.
         """
-        named, alike = bool(row.run and known.run), rows_like(known, digest)
-        is_later = known == self.before.streams.get(row.stream)
+        named, alike = bool(row.run and before.run), rows_like(before, digest)
+        is_later = before == self.before.streams.get(row.stream)
         waited = row.sent_ms - self._sent.get(row.stream, 0)
         is_copy = named or is_later or waited >= RESTART_MS
-        if is_partial(known) and is_copy and not alike:
+        if is_partial(before) and is_copy and not alike:
             return None, _BEYOND_GROUP.format(place_text(f"000000/{row.stated}"))
         if alike and (not named or len(alike) > 1):
             self.doubtful[(_AS_COPY if is_copy else _AS_ROW).format(row.stream.table)] += 1
         return (alike[0] if alike and is_copy else None), ""
 
-    def _follow_copies(self, known: StreamEnd, row: _Row, end: StreamEnd, repeated: bool) -> tuple[StreamEnd, bool]:
+    def _follow_copies(self, before: StreamEnd, row: _Row, end: StreamEnd, repeated: bool) -> tuple[StreamEnd, bool]:
         """Return the end of a TiCDC stream with a row and whether the row is a repetition, as `follow` or more surely.
 
         A transaction changes a row once, so the first row at the end of a stream is a copy whenever it comes again,
@@ -917,9 +917,9 @@ class SourceOrder:
         is taken though it may have come before: nothing stands behind it that it could take away, and how many came is
         not known where a replay began with some.
         """
-        if row.stated == known.newest and _digest(row.batch, row.message) == known.first:
-            return known._replace(again_at=1, again_after=0), True
-        return end, repeated and not (row.stated == "" and _is_through(known))
+        if row.stated == before.newest and _digest(row.batch, row.message) == before.first:
+            return before._replace(again_at=1, again_after=0), True
+        return end, repeated and not (row.stated == "" and _is_through(before))
 
     def _is_read_again(self, log: StreamEnd, row: _Row, at: str) -> bool:
         """Return whether a row of an incremental snapshot, which was read when the log was there, had come before.
@@ -928,25 +928,25 @@ class SourceOrder:
         another log, of which the rows say more.
         """
         stream, made = row.stream._replace(source=row.stream.source + INCREMENTAL), row.ts or 0
-        known, digest = self.streams.get(stream, StreamEnd()), partial(_digest, row.batch, row.message)
+        before, digest = self.streams.get(stream, StreamEnd()), partial(_digest, row.batch, row.message)
         if at < log.newest and made <= log.made:
             return True
-        if at < known.newest and made > known.made:
-            known = StreamEnd()
-        end, repeated = follow(known, at, digest)
-        if not repeated and at == known.newest and _is_through(known) and digest() == known.first:
-            end, repeated = known._replace(again_at=1, again_after=0), True
-        self.streams[stream] = end._replace(made=max(made, known.made))
+        if at < before.newest and made > before.made:
+            before = StreamEnd()
+        end, repeated = follow(before, at, digest)
+        if not repeated and at == before.newest and _is_through(before) and digest() == before.first:
+            end, repeated = before._replace(again_at=1, again_after=0), True
+        self.streams[stream] = end._replace(made=max(made, before.made))
         return repeated
 
-    def _begins_snapshot_anew(self, known: StreamEnd, row: _Row) -> bool:
+    def _begins_snapshot_anew(self, before: StreamEnd, row: _Row) -> bool:
         """Return whether a row of a table without key begins a snapshot again where the last one stands.
 
         A connector that was stopped before it had noted the end of its snapshot takes it again from the first row. Rows
         with a key are the same then, whichever snapshot they are of.
         """
-        here = row.phase is not None and row.stated == known.newest and not row.has_key
-        begins = row.phase in _BEGINNINGS or (known.last and row.is_last)  # a lone row is marked as the last one
+        here = row.phase is not None and row.stated == before.newest and not row.has_key
+        begins = row.phase in _BEGINNINGS or (before.last and row.is_last)  # a lone row is marked as the last one
         return here and begins and self._in_source_order
 
     def _is_begun_elsewhere(self, row: _Row) -> bool:
@@ -956,7 +956,7 @@ class SourceOrder:
         mark = row.stream.table, row.stream.source, row.stated or "", row.is_last
         return self._snapshot_marks.setdefault(mark, row.stream.partition) != row.stream.partition
 
-    def _is_first_again(self, known: StreamEnd, row: _Row) -> bool:
+    def _is_first_again(self, before: StreamEnd, row: _Row) -> bool:
         """Return whether a row is the one at the end of its stream, where a connector's replay may begin.
 
         A row with a key is known by its contents. One without is where the place names one row only. PostgreSQL's
@@ -964,7 +964,7 @@ class SourceOrder:
         it. Where messages do not name the run, it is one that came in a later landing, or was sent a while later, and
         the doubt is counted.
         """
-        if not self._in_source_order or row.stated != known.newest or not _is_through(known):
+        if not self._in_source_order or row.stated != before.newest or not _is_through(before):
             return False
         if self._is_grouped(row):
             return False
@@ -972,14 +972,14 @@ class SourceOrder:
         scanned = is_of_snapshot(row.stated or "")
         if not row.has_key and (scanned or dialect in ROW_PLACES):
             return not scanned
-        if _digest(row.batch, row.message) != known.first:
+        if _digest(row.batch, row.message) != before.first:
             return False
         if row.has_key:
             return True
         run = row.run
-        if run and known.run:
-            return run != known.run
-        is_later = known == self.before.streams.get(row.stream)
+        if run and before.run:
+            return run != before.run
+        is_later = before == self.before.streams.get(row.stream)
         waited = row.sent_ms - self._sent.get(row.stream, 0)
         is_copy = is_later or waited >= RESTART_MS
         self.doubtful[(_AS_COPY if is_copy else _AS_ROW).format(row.stream.table)] += 1

@@ -111,22 +111,22 @@ def first_messages(log: LogReader, landed: Landed, ends: Ends) -> Mapping[Partit
     """
     messages = dict(landed.firsts)
     for partition, end in ends.items():
-        known = landed.firsts.get(partition)
-        if not end.file or (known is not None and (known.offset, known.file) == (end.low, end.file)):
+        first = landed.firsts.get(partition)
+        if not end.file or (first is not None and (first.offset, first.file) == (end.low, end.file)):
             continue
         at = landed.next.get(partition, end.low)
-        if known is not None and end.low < known.offset:
-            reason = f"begins at offset {end.low}, and began at {known.offset} when it was landed"
+        if first is not None and end.low < first.offset:
+            reason = f"begins at offset {end.low}, and began at {first.offset} when it was landed"
             raise created_anew(partition, reason, at)
         try:
             batches = [batch for batch in log.read(OffsetRange(partition, end.low, end.low + 1)) if batch.num_rows]
         except InputError as error:
-            if known is None:
+            if first is None:
                 raise
             raise created_anew(partition, f"begins with another file than was landed ({error.message})", at) from None
         for batch in batches:
             offset, digest = as_landed(batch, 0)
-            if known is not None and offset == known.offset and digest != known.digest:
+            if first is not None and offset == first.offset and digest != first.digest:
                 raise created_anew(partition, f"has another message at offset {offset} than was landed", at)
             messages[partition] = FirstMessage(offset, end.file, digest)
     return messages
@@ -140,19 +140,23 @@ def refuse_another_log(
     One message is read of each partition of which more is to be landed. Topics of which the broker's own ids are known
     are left out, and so are messages that are gone: whoever deletes them keeps the offsets of the others.
     """
-    for wanted in ranges:
-        known = landed.newest.get(wanted.partition)
-        if known is None or wanted.partition.topic in landed.topic_ids or known.offset < ends[wanted.partition].low:
+    for offset_range in ranges:
+        newest = landed.newest.get(offset_range.partition)
+        if (
+            newest is None
+            or offset_range.partition.topic in landed.topic_ids
+            or newest.offset < ends[offset_range.partition].low
+        ):
             continue
         try:
-            batches = [*log.read(OffsetRange(wanted.partition, known.offset, known.offset + 1))]
+            batches = [*log.read(OffsetRange(offset_range.partition, newest.offset, newest.offset + 1))]
         except InputError as error:
             if not error.where.get("gone"):  # else it expired meanwhile
                 raise
             continue
-        if any(batch.num_rows and as_landed(whole(batch), 0) != known for batch in batches):
-            at = f"has another message at offset {known.offset} than was landed"
-            raise created_anew(wanted.partition, at, wanted.start)
+        if any(batch.num_rows and as_landed(whole(batch), 0) != newest for batch in batches):
+            at = f"has another message at offset {newest.offset} than was landed"
+            raise created_anew(offset_range.partition, at, offset_range.start)
 
 
 def created_anew(partition: Partition, reason: str, start: int) -> InputError:
@@ -198,30 +202,34 @@ def concerning_messages(options: MessageOptions) -> AbstractContextManager[None]
     return as_cdc_error(meaning, show_text=False) if options.confidential else nullcontext()
 
 
-def read_range(log: LogReader, landed: Landed, wanted: OffsetRange, noted: Counter[str], take: Take) -> OffsetRange:
+def read_range(
+    log: LogReader, landed: Landed, offset_range: OffsetRange, noted: Counter[str], take: Take
+) -> OffsetRange:
     """Read a range in batches of messages, until there is enough; return what is left of it, which may be nothing.
 
     The messages after a batch are read while it is taken. Raises InputError where messages are missing in the range,
     and their loss is not accepted in what is `landed`. What compaction may have taken away too soon, and tombstones
     that an archive does not have, are noted.
     """
-    at = wanted.start
-    with closing(read_ahead(log.read(wanted))) as batches:
+    at = offset_range.start
+    with closing(read_ahead(log.read(offset_range))) as batches:
         for batch in batches:
             if batch.num_rows:
                 behind = batch.column("offset")[-1].as_py() + 1
                 if behind - at != batch.num_rows:
-                    _refuse_missing(log, landed, wanted.partition, [at - 1, *batch.column("offset").to_pylist()], noted)
+                    _refuse_missing(
+                        log, landed, offset_range.partition, [at - 1, *batch.column("offset").to_pylist()], noted
+                    )
                 at = behind
                 put_back = pc.sum(pc.equal(batch.column("timestamp_type"), PUT_BACK)).as_py()
                 if put_back:
-                    noted[_LEFT_OUT.format(wanted.partition.topic)] += put_back
-                left = OffsetRange(wanted.partition, at, wanted.stop)
-                if take(batch, left) and len(left):
-                    return left
-    if at < wanted.stop:
-        _refuse_missing(log, landed, wanted.partition, [at - 1, wanted.stop], noted)
-    return OffsetRange(wanted.partition, wanted.stop, wanted.stop)
+                    noted[_LEFT_OUT.format(offset_range.partition.topic)] += put_back
+                rest = OffsetRange(offset_range.partition, at, offset_range.stop)
+                if take(batch, rest) and len(rest):
+                    return rest
+    if at < offset_range.stop:
+        _refuse_missing(log, landed, offset_range.partition, [at - 1, offset_range.stop], noted)
+    return OffsetRange(offset_range.partition, offset_range.stop, offset_range.stop)
 
 
 def _refuse_missing(
@@ -234,8 +242,8 @@ def _refuse_missing(
     """
     for before, offset in pairwise(offsets):
         lost = OffsetRange(partition, before + 1, offset)
-        left = landed.unaccepted(lost) if len(lost) else None
-        if left is not None:
+        unaccepted = landed.unaccepted(lost) if len(lost) else None
+        if unaccepted is not None:
             why = log.missing_because(partition.topic)
             if why == "compacted" and partition in landed.next:
                 keeps_ms = log.keeps_deletes_ms(partition.topic)
@@ -244,7 +252,7 @@ def _refuse_missing(
                     noted[_TAKEN_AWAY.format(partition.topic, keeps_ms / 3_600_000)] += count
             if why:
                 return
-            raise _vanished(left)
+            raise _vanished(unaccepted)
 
 
 def _the_messages(lost: OffsetRange) -> str:
@@ -364,9 +372,9 @@ class DeliveryStarts:
 
     def take_over(self, partition: Partition, deliveries: PartitionDeliveries) -> None:
         """Go on in a partition from where another has read it to."""
-        for known, at in ((self.marks_at, deliveries.mark_at), (self.restarts, deliveries.restart)):
+        for offsets, at in ((self.marks_at, deliveries.mark_at), (self.restarts, deliveries.restart)):
             if at >= 0:
-                known[partition] = at
+                offsets[partition] = at
         self.ends[partition] = dict(deliveries.ends)
 
     def take(self, partition: Partition, offsets: Places, mark: Tso, marks: Places, rows: pa.RecordBatch) -> pa.Array:
@@ -385,9 +393,9 @@ class DeliveryStarts:
         restarts = greatest_so_far(
             self.restarts.get(partition, -1), np.where(is_mark & (marks <= through), offsets, -1)
         )
-        for known, places in ((self.marks_at, mark_at), (self.restarts, restarts)):
+        for newest, places in ((self.marks_at, mark_at), (self.restarts, restarts)):
             if places[-1] >= 0:
-                known[partition] = int(places[-1])
+                newest[partition] = int(places[-1])
         if not rows.num_rows:
             return pa.array([], pa.int64())
         lines = rows.column("message").to_numpy()
@@ -409,8 +417,8 @@ class DeliveryStarts:
         tails = np.append(heads[1:], len(order)) - 1
         schemas, names, ends = rows.column("schema"), rows.column("table"), self.ends.setdefault(partition, {})
         tables = [TableId(schemas[place].as_py(), names[place].as_py()) for place in order[heads].tolist()]
-        known = [ends.get(table) for table in tables]
-        seeds = np.array([(-1, -1, -1, -1) if end is None else end for end in known], np.int64)
+        table_ends = [ends.get(table) for table in tables]
+        seeds = np.array([(-1, -1, -1, -1) if end is None else end for end in table_ends], np.int64)
         first, last = (rows.column(name).to_numpy()[order] for name in ("commit_ts", "last_commit_ts"))
         offsets, through, mark_at, restarts = (
             line_values[order] for line_values in (offsets, through, mark_at, restarts)
@@ -507,8 +515,8 @@ class PartitionReader:
         Of the state before it has what a task needs: how far is landed, and which losses are accepted.
         """
         lost = tuple(event for event in self.before.events if event.kind is EventKind.LOST)
-        known = self.before
-        before = Landed(known.identity, known.next, proven=known.proven, landed_ms=known.landed_ms, events=lost)
+        landed = self.before
+        before = Landed(landed.identity, landed.next, proven=landed.proven, landed_ms=landed.landed_ms, events=lost)
         compared = set(self.compared)
         made = PartitionReader(before, self.options, self.claims, self.registry, self.proves_ends, compared)
         made.marks, made.deliveries = dict(self.marks), deepcopy(self.deliveries)
@@ -581,9 +589,9 @@ class PartitionReader:
         except CdcError:
             self.compared.update(self.options.registry)
             return
-        known, now = (_parsed(schema_text) for schema_text in (self.options.registry[name], text))
-        if now is not None and now != known:
-            raise InputError(_ANOTHER_SCHEMA.format(name, _record_name(known), _record_name(now)))
+        registered, now = (_parsed(schema_text) for schema_text in (self.options.registry[name], text))
+        if now is not None and now != registered:
+            raise InputError(_ANOTHER_SCHEMA.format(name, _record_name(registered), _record_name(now)))
         self.compared.add(name)
 
     def _know(self, event: LandedEvent) -> None:
@@ -594,9 +602,9 @@ class PartitionReader:
     def is_new(self, event: LandedEvent) -> bool:
         """Note what was found by one that reads on from here; return whether it is not known here already."""
         if event.kind is EventKind.REGISTERED:
-            known = event.shape in self.options.registry
+            is_known = event.shape in self.options.registry
             self._know(event)
-            return not known
+            return not is_known
         if event.kind is EventKind.LATE:
             self.late.note(event)
         return event.kind is not EventKind.SCHEMA or self._is_first_statement(event)
@@ -605,9 +613,9 @@ class PartitionReader:
         """Return the columns that messages show."""
         return self.codec.schemas(batch, self.options)
 
-    def finish(self, wanted: OffsetRange) -> None:
+    def finish(self, offset_range: OffsetRange) -> None:
         """Note that a range was read to its end."""
-        self.next[wanted.partition] = max(self.next.get(wanted.partition, 0), wanted.stop)
+        self.next[offset_range.partition] = max(self.next.get(offset_range.partition, 0), offset_range.stop)
 
     def state(self, partition: Partition) -> PartitionState:
         """Return the state through which a partition is read, for a reader that goes on from there."""
@@ -618,9 +626,9 @@ class PartitionReader:
             tuple(self._least.get(partition, {}).items()),
         )
 
-    def go_on(self, wanted: OffsetRange, state: PartitionState) -> None:
+    def go_on(self, offset_range: OffsetRange, state: PartitionState) -> None:
         """Go on behind a range that another one has read."""
-        place = wanted.partition
+        place = offset_range.partition
         if state.mark is not None:
             self.marks[place] = state.mark
         self.deliveries.take_over(place, state.deliveries)
@@ -628,14 +636,14 @@ class PartitionReader:
             self.newest[place] = state.newest
         for offset, position in state.least:
             self._note_least(place, offset, position)
-        self.finish(wanted)
+        self.finish(offset_range)
 
     # --- rows ---
 
     def rows(
-        self, batch: pa.RecordBatch, lines: pa.RecordBatch, given: Mapping[str, pa.Array] = MappingProxyType({})
+        self, batch: pa.RecordBatch, lines: pa.RecordBatch, replaced: Mapping[str, pa.Array] = MappingProxyType({})
     ) -> Iterator[Finding]:
-        """Yield the rows of some messages; `given` are columns in place of the messages' own."""
+        """Yield the rows of some messages; `replaced` are columns in place of the messages' own."""
         if not lines.num_rows:
             return
         messages = lines.column("message").to_numpy()
@@ -646,7 +654,7 @@ class PartitionReader:
             PART: pa.repeat("rows", count),
             "position": lines.column("commit_ts"),
             "last_position": lines.column("last_commit_ts"),
-            **given,
+            **replaced,
         }
         arrays = [
             columns[field.name].cast(field.type) if field.name in columns else pa.nulls(count, field.type)
@@ -694,15 +702,15 @@ class PartitionReader:
         batch: pa.RecordBatch,
         partition: Partition,
         offset: int,
-        given: Tso | None = None,
+        placed_at: Tso | None = None,
     ) -> Iterator[LandedEvent]:
-        """Yield the event of a message that is no row; `given` is its position where that is not its commit-ts.
+        """Yield the event of a message that is no row; `placed_at` is its position where that is not its commit-ts.
 
         A schema that is stated again and again is an event once.
         """
         kind, ts = Kind(line["kind"]), line["commit_ts"] or 0
-        position = ts if given is None else given
-        if kind in (Kind.RESOLVED, Kind.DDL) and not (self.options.by_offset and given is None):
+        position = ts if placed_at is None else placed_at
+        if kind in (Kind.RESOLVED, Kind.DDL) and not (self.options.by_offset and placed_at is None):
             for behind in (0, *self._offsets_of(partition)):
                 if offset >= behind:
                     self._note_least(partition, behind, position)

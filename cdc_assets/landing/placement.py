@@ -111,11 +111,11 @@ class OffsetBatch:
         """
         self._ends = ends
         self.batch.begin(ends)
-        known = self.before.next.keys() - self.before.dead.keys()
+        partitions = self.before.next.keys() - self.before.dead.keys()
         for partition in () if self.options.sends_again else ends:
             before = (
                 self.before.barriers.get(known_partition, "")
-                for known_partition in known
+                for known_partition in partitions
                 if known_partition.topic == partition.topic
             )
             if partition not in self.before.next and (barrier := min(before, default="")):
@@ -371,40 +371,40 @@ class OffsetBatch:
             spoken_line["source_position"], spoken_line["source"] or "", table, spoken_line["query"] or ""
         )
 
-    def _land_others(self, piece: Piece, given: Placements) -> None:
+    def _land_others(self, piece: Piece, placements: Placements) -> None:
         """Land what is not a row, and rows that came too late, with the positions of their lines."""
         offsets = piece.batch.column("offset")
-        numbers = sorted({*np.flatnonzero(~_are_rows(piece)).tolist(), *given.late})
+        numbers = sorted({*np.flatnonzero(~_are_rows(piece)).tolist(), *placements.late})
         spoken = piece.spoken.take(pa.array(numbers, pa.int64()))
         for line, spoken_line in zip(numbers, spoken.to_pylist(), strict=True):
-            if line in given.late:
+            if line in placements.late:
                 of = (
                     "read_at" if spoken_line["kind"] == Kind.DDL.value and spoken_line["read_at"] else "source_position"
                 )
                 spoken_line = {
                     **spoken_line,
                     "kind": Kind.BAD.value,
-                    "reason": given.late[line],
+                    "reason": placements.late[line],
                     "source_position": spoken_line[of],
                 }
-            if given.repeated[line] and spoken_line["kind"] == Kind.DDL.value:
+            if placements.repeated[line] and spoken_line["kind"] == Kind.DDL.value:
                 spoken_line = {**spoken_line, "kind": Kind.IGNORED.value, "reason": _STATED}
             if spoken_line["kind"] != Kind.ROW.value:
-                offset, at = offsets[spoken_line["message"]].as_py(), given.positions[line] or None
+                offset, at = offsets[spoken_line["message"]].as_py(), placements.positions[line] or None
                 self.batch.take(self.batch.reader.other(spoken_line, piece.batch, piece.partition, offset, at))
 
-    def _land_rows(self, piece: Piece, given: Placements) -> None:
+    def _land_rows(self, piece: Piece, placements: Placements) -> None:
         are_rows = _are_rows(piece)
-        are_rows[list(given.late)] = False
+        are_rows[list(placements.late)] = False
         lines = pa.array(np.flatnonzero(are_rows))
-        at = pa.array(given.positions, pa.int64()).take(lines)
-        are_repeated = pa.array(np.frombuffer(given.repeated, np.bool_)).take(lines)
+        at = pa.array(placements.positions, pa.int64()).take(lines)
+        are_repeated = pa.array(np.frombuffer(placements.repeated, np.bool_)).take(lines)
         row_kinds = pc.if_else(are_repeated, REPEAT, ROW)
         spoken = piece.spoken.take(lines)
         given_columns = {"position": at, "last_position": at, "kind": row_kinds}
         self.batch.take(self.batch.reader.rows(piece.batch, spoken, given_columns))
 
-    def _note_shapes(self, pieces: Sequence[Piece], lines: Sequence[Line], given: Sequence[Placements]) -> None:
+    def _note_shapes(self, pieces: Sequence[Piece], lines: Sequence[Line], placements: Sequence[Placements]) -> None:
         """Write down the columns of rows of a shape that was not there before, from the first such row on."""
         columns = [
             [piece.spoken.column(name).to_pylist() for name in ("kind", "schema", "table", "shape", "message")]
@@ -421,7 +421,7 @@ class OffsetBatch:
             if (schema, table, shape) == current:
                 continue  # of the shape that the row before it has shown to be its table's newest
             message = messages[number]
-            name, position = TableId(schema, table), given[line.piece].positions[line.line]
+            name, position = TableId(schema, table), placements[line.piece].positions[line.line]
             since = position if name in self.batch.tables.with_ddl else first.setdefault(name, position)
             if shape is None or self._shapes.is_newest(name, shape):
                 current = schema, table, shape
@@ -493,13 +493,13 @@ class Shapes:
             return
         if (table, shape, newest.shape) in self._alike:
             return
-        known, older = parse_schema(newest.query), parse_schema(before.query)
-        names = {column.name for column in known[0].columns}
+        newer, older = parse_schema(newest.query), parse_schema(before.query)
+        names = {column.name for column in newer[0].columns}
         more = tuple(column for column in older[0].columns if column.name not in names)
         if not more:
             self._alike.add((table, shape, newest.shape))
             return
-        query = format_schema(replace(known[0], columns=(*known[0].columns, *more)), older[1])
+        query = format_schema(replace(newer[0], columns=(*newer[0].columns, *more)), older[1])
         place = newest.source_position
         yield self._note(replace(before, position=position, query=query, reason=lag, source_position=place))
 

@@ -47,13 +47,13 @@ class Retention:
 class TableNeed:
     """The lake's need for the rows of a table.
 
-    `through` is the position through which they are applied, None where nobody will ask for any of them. `wanted` is
+    `through` is the position through which they are applied, None where nobody will ask for any of them. `always` is
     why all of them stay, whatever is chosen, `not_at_once` why they stay where applied rows go at once, and
     `for_days` why they stay for the days of the retention in that case. Each is "" for no such reason.
     """
 
     through: Tso | None
-    wanted: str = ""
+    always: str = ""
     not_at_once: str = ""
     for_days: str = ""
 
@@ -65,8 +65,8 @@ def reason_to_keep(split: LandedSplit, need: TableNeed, retention: Retention, no
     """Return the reason why the rows of a split stay, "" where they may go."""
     if need.through is not None and split.high > need.through:
         return NOT_APPLIED
-    if need.wanted:
-        return need.wanted
+    if need.always:
+        return need.always
     if retention.at_once and (need.not_at_once or not need.for_days):
         return need.not_at_once
     if split.high < int(now_ms - retention.days * _DAY_MS) << 18:
@@ -76,10 +76,10 @@ def reason_to_keep(split: LandedSplit, need: TableNeed, retention: Retention, no
 
 def bytes_kept(landed: Landed, needs: Needs, retention: Retention | None, now_ms: int) -> dict[str, int]:
     """Return the bytes of messages that are kept, by the reason, the most first. None is a retention not known."""
-    kept = dict[str, int]()
+    bytes_by_reason = dict[str, int]()
     for split in landed.splits:
         need = needs(split.table)
         reason = reason_to_keep(split, need, retention or Retention(0), now_ms)
         reason = reason or (AS_SET if retention is None else APPLIED)
-        kept[reason] = kept.get(reason, 0) + split.size
-    return dict(sorted(kept.items(), key=lambda entry: (-entry[1], entry[0])))
+        bytes_by_reason[reason] = bytes_by_reason.get(reason, 0) + split.size
+    return dict(sorted(bytes_by_reason.items(), key=lambda entry: (-entry[1], entry[0])))

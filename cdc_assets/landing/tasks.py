@@ -56,9 +56,11 @@ class ObservedTables:
     def join(self, bounds: Iterable[Bounds], piece: tuple[int, int]) -> None:
         """Take the next batch, whose tables are known: an archive may have ten messages in each."""
         for table_bounds in bounds:
-            known = self.bounds.get(table_bounds.table, table_bounds)
+            bounds_before = self.bounds.get(table_bounds.table, table_bounds)
             self.bounds[table_bounds.table] = Bounds(
-                table_bounds.table, _of(min, known.first, table_bounds.first), _of(max, known.last, table_bounds.last)
+                table_bounds.table,
+                _of(min, bounds_before.first, table_bounds.first),
+                _of(max, bounds_before.last, table_bounds.last),
             )
         self.pieces.append(piece)
 
@@ -79,7 +81,7 @@ Note = tuple[Tso, LandedEvent | ObservedTables]
 class RangeResult:
     """A range that was read up to its stop, what was found in it, and the state of its partition then."""
 
-    wanted: OffsetRange
+    offset_range: OffsetRange
     notes: tuple[Note, ...]
     state: PartitionState
 
@@ -102,10 +104,10 @@ def divided(ranges: Iterable[OffsetRange], count: int) -> list[tuple[OffsetRange
     """Divide ranges into at most so many shares of about as many messages, each in the order of ranges."""
     shares: list[list[OffsetRange]] = [[] for _ in range(max(1, count))]
     sizes = [0] * len(shares)
-    for wanted in sorted(ranges, key=lambda span: (-len(span), span)):
+    for offset_range in sorted(ranges, key=lambda span: (-len(span), span)):
         least = sizes.index(min(sizes))
-        shares[least].append(wanted)
-        sizes[least] += len(wanted)
+        shares[least].append(offset_range)
+        sizes[least] += len(offset_range)
     return [tuple(sorted(share)) for share in shares if share]
 
 
@@ -179,21 +181,21 @@ class Shares:
         notes = _TaskNotes(reader, set(self.began), set(self.described))
         results, rows, read_bytes, stored_bytes = list[RangeResult](), list[pa.Table](), 0, 0
 
-        def take(batch: pa.RecordBatch, left: OffsetRange) -> bool:
+        def take(batch: pa.RecordBatch, rest: OffsetRange) -> bool:
             nonlocal read_bytes, stored_bytes
-            for finding in reader.read(batch, left.partition):
+            for finding in reader.read(batch, rest.partition):
                 if isinstance(finding, pa.Table):
                     rows.append(finding)
                     stored_bytes += finding.nbytes
-                notes.add(finding, left.partition)
+                notes.add(finding, rest.partition)
             spool.take_ahead(rows, stored_bytes)
             read_bytes += batch.nbytes
             return bool(max(read_bytes, stored_bytes) >= self.share_bytes)
 
-        for wanted in share:
-            left = read_range(self.log, self.reader.before, wanted, reader.ignored, take)
-            read = OffsetRange(wanted.partition, wanted.start, left.start)
-            results.append(RangeResult(read, notes.taken(), reader.state(wanted.partition)))
+        for offset_range in share:
+            rest = read_range(self.log, self.reader.before, offset_range, reader.ignored, take)
+            read = OffsetRange(offset_range.partition, offset_range.start, rest.start)
+            results.append(RangeResult(read, notes.taken(), reader.state(offset_range.partition)))
             if max(read_bytes, stored_bytes) >= self.share_bytes:
                 break
         spool.take(rows)

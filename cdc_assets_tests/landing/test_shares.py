@@ -205,7 +205,7 @@ def test_what_batches_show_of_known_tables_is_one_note(monkeypatch: pytest.Monke
     feeds = both_of()
     lines = [(number, *(row(101 + at, at, at) for at in range(40))) for number in range(3)]
     assert sent(feeds, (0, ddl(100)), *lines, (0, mark(500))) == []
-    assert {range_result.wanted.partition.number: len(range_result.notes) for range_result in range_results} == {
+    assert {range_result.offset_range.partition.number: len(range_result.notes) for range_result in range_results} == {
         0: 2,
         1: 2,
         2: 2,

@@ -117,8 +117,8 @@ def _locked(table: str, message: str) -> StepFailed | None:
 
 def _lost_race(table: str, message: str, classes: Sequence[tuple[str, str]]) -> TableMoved | None:
     """Return the error for a commit that another writer made impossible, or whose end is not known."""
-    known = {name for name, _ in classes}
-    if _UNKNOWN in known:
+    names = {name for name, _ in classes}
+    if _UNKNOWN in names:
         return TableMoved(
             f"{table}: whether the commit was made is not known ({message}). Read the progress again and plan again.",
             table=table,
@@ -132,7 +132,7 @@ def _lost_race(table: str, message: str, classes: Sequence[tuple[str, str]]) -> 
             f"{table}: another writer committed first ({message}). Read the progress again and plan again.",
             table=table,
         )
-    if any(name in _AWAY for name in known) or _OTHER_TABLE in message:
+    if any(name in _AWAY for name in names) or _OTHER_TABLE in message:
         return TableMoved(
             f"{table} no longer has its name in the catalog ({message}): it was renamed, dropped or created again. "
             "Read the progress again and plan again.",

@@ -39,17 +39,17 @@ log = logging.getLogger(__name__)
 _SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."
 
 
-def spark_configuration(settings: LakeSettings, given: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return Spark's configuration for the lake, with defaults for a local session, and what is `given` over it.
+def spark_configuration(settings: LakeSettings, overrides: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return Spark's configuration for the lake, with defaults for a local session; `overrides` come before them.
 
     `CDC_ASSETS_SPARK_MASTER` and `CDC_ASSETS_DRIVER_MEMORY` change the two that depend on the machine. Raises
     SetupError if the jars were never fetched, or for Spark Connect.
     """
     ready_jars(settings.extras)
     jars, more = ([str(path) for path in paths] for paths in (spark_jars(), needed_jars(settings.extras)))
-    given = given or {}
-    master = given.get("spark.master") or spark_master()
-    refuse_connect({"spark.master": master, **given})
+    overrides = overrides or {}
+    master = overrides.get("spark.master") or spark_master()
+    refuse_connect({"spark.master": master, **overrides})
     driver_memory = os.environ.get("CDC_ASSETS_DRIVER_MEMORY", "1536m")
     if re.fullmatch("[1-9][0-9]*[kmgtKMGT]?", driver_memory) is None:
         raise BadSettings(
@@ -72,7 +72,7 @@ def spark_configuration(settings: LakeSettings, given: Mapping[str, str] | None 
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         **settings.spark_properties(),
-        **given,
+        **overrides,
     }
 
 
@@ -303,10 +303,10 @@ class Sessions:
         with self._lock:
             if self._iceberg is None:
                 self._prepare()
-                given = self.spark if self._given is not None else None
-                jvm = given._jvm if given is not None else start_jvm(self._settings)
+                session = self.spark if self._given is not None else None
+                jvm = session._jvm if session is not None else start_jvm(self._settings)
                 with races("the lake's catalog"):
-                    self._iceberg = IcebergCatalog(jvm, self._settings, given)
+                    self._iceberg = IcebergCatalog(jvm, self._settings, session)
             return self._iceberg
 
     @contextmanager

@@ -72,10 +72,10 @@ class FirstLoad:
     def takes(self, step: ApplyRows) -> bool:
         """Return whether the table has exactly the columns of a step's schema, and the lake's own, and its files."""
         own = {column.name: column.iceberg for column in mirror_columns(step.life.kind, step.lake_columns)}
-        wanted = {column.name: iceberg_type(column) for column in step.schema.stored} | own
+        expected = {column.name: iceberg_type(column) for column in step.schema.stored} | own
         if step.life.kind and self.layout.partition != history_partition(step.life.kind):
             return False
-        return wanted == {name: kind for name, (kind, _, _) in self.columns.items()}
+        return expected == {name: kind for name, (kind, _, _) in self.columns.items()}
 
 
 @dataclass(frozen=True, slots=True)
