@@ -147,7 +147,7 @@ class TableCommentSpec:
 class VersioningSpec:
     """ADD or DROP SYSTEM VERSIONING: whether MariaDB keeps former versions of the rows from here on."""
 
-    kept: bool
+    is_on: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,10 +407,12 @@ def _option_spec(at: Cursor) -> list[Spec]:
 def _table_options(at: Cursor, convert: bool) -> list[Spec]:
     """Table options may stand in a row without commas: `COMMENT = 'x' COLLATE = y`."""
     commented = at.sees("COMMENT")
-    given = options(at)
+    table_options = options(at)
     option_specs: list[Spec] = []
-    if given.charset or given.collation:
-        option_specs.append(CharsetSpec(given.collation or CHARSET_COLLATIONS.get(given.charset, ""), convert))
-    if given.comment or commented:
-        option_specs.append(TableCommentSpec(given.comment))
+    if table_options.charset or table_options.collation:
+        option_specs.append(
+            CharsetSpec(table_options.collation or CHARSET_COLLATIONS.get(table_options.charset, ""), convert)
+        )
+    if table_options.comment or commented:
+        option_specs.append(TableCommentSpec(table_options.comment))
     return option_specs + ([PartitionBySpec(partitioning(at.rest()))] if at else [])

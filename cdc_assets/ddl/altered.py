@@ -78,9 +78,9 @@ def altered(
         text = read_text(before, file_after, kind)
     except (Unreadable, TableHeld) as problem:
         raise Unfollowed(str(problem)) from problem
-    kept = {id(place.origin) for place in places}
+    remaining = {id(place.origin) for place in places}
     origin = {place.column.name.lower(): place.origin for place in places}
-    pairs = Pairs(origin, tuple(column for column in before.columns if id(column) not in kept))
+    pairs = Pairs(origin, tuple(column for column in before.columns if id(column) not in remaining))
     return schema_after(before, file_after, text, pairs, database_collation, timezone)
 
 
@@ -129,7 +129,7 @@ def _played(before: TableSchema, clauses: tuple[Spec, ...], charset: str) -> lis
         match spec:
             case AddColumnSpec():
                 new_name = spec.text.name.lower()
-                is_there = any(known.column.name.lower() == new_name for known in places)
+                is_there = any(other.column.name.lower() == new_name for other in places)
                 if not (spec.if_missing and is_there):
                     _put(places, _Place(column_of(spec.text, charset), None), spec.text)
             case ChangeColumnSpec():
@@ -199,12 +199,12 @@ def _put(places: list[_Place], place: _Place, text: ColumnText) -> None:
 
 def _of_before(places: list[_Place], name: str) -> _Place:
     """Return the column that had a name before the statement, or that an earlier clause added."""
-    wanted = name.lower()
+    folded = name.lower()
     for place in places:
-        if place.origin is not None and place.origin.name.lower() == wanted:
+        if place.origin is not None and place.origin.name.lower() == folded:
             return place
     for place in places:
-        if place.origin is None and place.column.name.lower() == wanted:
+        if place.origin is None and place.column.name.lower() == folded:
             return place
     have = ", ".join(place.column.name for place in places)
     raise Unfollowed(
@@ -215,9 +215,9 @@ def _of_before(places: list[_Place], name: str) -> _Place:
 
 def _now(places: list[_Place], name: str) -> int:
     """Return the place of the column of a name; an earlier clause may have given it the name."""
-    wanted = name.lower()
+    folded = name.lower()
     for at, place in enumerate(places):
-        if place.column.name.lower() == wanted:
+        if place.column.name.lower() == folded:
             return at
     return places.index(_of_before(places, name))
 
@@ -268,10 +268,10 @@ def grown(before: TableSchema, file: SchemaFile) -> tuple[TableSchema, tuple[Sch
                     column=column.name,
                 )
             changes.append(RetypeColumn(former, column))
-    left = [column.name for column in before.columns if column.name in new]
-    left += [column.name for column in shown.columns if column.name not in old]
+    in_place = [column.name for column in before.columns if column.name in new]
+    in_place += [column.name for column in shown.columns if column.name not in old]
     order = tuple(column.name for column in shown.columns)
-    if list(order) != left:
+    if list(order) != in_place:
         changes.append(MoveColumns(order))
     if shown.key != before.key:
         there = {column.name for column in before.columns}

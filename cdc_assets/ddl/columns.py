@@ -230,8 +230,8 @@ def _same(member: pa.Scalar | None, text: pa.Scalar | None, column: Column) -> b
 
 def _read(text: object, column: Column) -> pa.Scalar | None:
     """Return the value in the lake's type, the null of a zero date included; None for what is not of the type."""
-    given = text if isinstance(text, str | bytes) else str(text)
-    done = values(pa.array([given]), column, timezone="UTC", binary="raw")
+    value = text if isinstance(text, str | bytes) else str(text)
+    done = values(pa.array([value]), column, timezone="UTC", binary="raw")
     return None if done.bad is not None and done.bad[0].as_py() else done.array[0]
 
 
@@ -387,8 +387,8 @@ def _members(default: Default, column: Column) -> str:
         text = text.rstrip(" ")  # members have no spaces at their end
         return text if text in elems else next((member for member in elems if member.lower() == text.lower()), text)
     chosen = {member.lower().rstrip(" ") for member in text.split(",")}
-    known = [member for member in elems if member.lower() in chosen]
-    return ",".join(known) if len(known) == len(chosen) else text
+    members = [member for member in elems if member.lower() in chosen]
+    return ",".join(members) if len(members) == len(chosen) else text
 
 
 def _of_bytes(default: Default, column: Column) -> object:

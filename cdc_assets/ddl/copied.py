@@ -98,7 +98,7 @@ def copy_doubt(before: TableSchema, after: TableSchema, changes: Sequence[Schema
 
 def _new_unique(before: TableSchema, after: TableSchema, renamed: dict[str, str]) -> tuple[str, ...]:
     """Return the columns of a unique index that leaves out rows which those of the table before do not."""
-    known = [
+    uniques = [
         (frozenset(renamed.get(name, name).lower() for name in index.columns), index.partial)
         for index in before.indexes
         if index.unique or index.primary
@@ -107,7 +107,7 @@ def _new_unique(before: TableSchema, after: TableSchema, renamed: dict[str, str]
         columns = frozenset(name.lower() for name in index.columns)
         if (index.unique or index.primary) and not any(
             columns == unique_columns if partial else unique_columns <= columns and not index.partial
-            for unique_columns, partial in known
+            for unique_columns, partial in uniques
         ):
             return index.columns
     return ()

@@ -130,9 +130,9 @@ class _TableTexts:
                 name = name[1:-1].replace(name[0] * 2, name[0])
             if entry["type"]:
                 if table is not None:
-                    known = self.tables.get(table, TableSchema(()))
+                    schema = self.tables.get(table, TableSchema(()))
                     column = self.read(name, entry["type"], {})
-                    self.tables[table] = replace(known, columns=(*known.columns, column))
+                    self.tables[table] = replace(schema, columns=(*schema.columns, column))
             elif name == entry["name"] and "/" not in name and "." in name:
                 table = TableId(*name.split(".", 1))
             else:
@@ -154,13 +154,13 @@ class _TableTexts:
                 self.tables[table] = self._created(at)
         elif at.accept("ALTER", "TABLE"):
             table = self._table(_names(at))
-            known = self.tables.get(table)
-            for piece in map(Cursor, split(at.rest()) if known is not None else ()):
+            schema = self.tables.get(table)
+            for piece in map(Cursor, split(at.rest()) if schema is not None else ()):
                 if piece.accept("ADD") and not _accept_no_column(piece):
                     piece.accept("COLUMN")
                     piece.accept("IF", "NOT", "EXISTS")
-                    known = replace(self.tables[table], columns=(*self.tables[table].columns, self._column(piece)))
-                    self.tables[table] = known
+                    schema = replace(self.tables[table], columns=(*self.tables[table].columns, self._column(piece)))
+                    self.tables[table] = schema
 
     def _created(self, at: Cursor) -> TableSchema:
         columns: list[Column] = []

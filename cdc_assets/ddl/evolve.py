@@ -81,7 +81,7 @@ def evolve(
     if isinstance(kind, Unknown):
         raise held(file, kind.reason)
     text = read_text(before, file, kind)
-    if any(isinstance(spec, VersioningSpec) and spec.kept for spec in text.specs):
+    if any(isinstance(spec, VersioningSpec) and spec.is_on for spec in text.specs):
         refuse_past_rows(file, text.added.values())
         raise held(
             file,
@@ -182,16 +182,16 @@ def _pair(before: TableSchema, file: SchemaFile, text: Text) -> Pairs:
     # Removed and new columns without a text are paired by id; the table is held if a rename remains possible.
     by_id = {column.id: column for column in gone if column.id is not None}
     hidden = {column.name.lower(): by_id[column.id] for column in extra if column.id in by_id}
-    left = [column for column in gone if id(column) not in {id(old_column) for old_column in hidden.values()}]
+    dropped = [column for column in gone if id(column) not in {id(old_column) for old_column in hidden.values()}]
     new = [column for column in extra if column.name.lower() not in hidden]
     if new and not text.read:
         raise held(file, f"The text cannot be read, and the file has new columns: {_names(new)}")
-    all_have_ids = all(column.id is not None for column in (*left, *new))
-    if left and new and not all_have_ids:
+    all_have_ids = all(column.id is not None for column in (*dropped, *new))
+    if dropped and new and not all_have_ids:
         raise held(
             file,
-            f"The columns {_names(left)} are gone and {_names(new)} are new, and no text says whether that is a rename"
-            f". {NEXT_TIME}",
+            f"The columns {_names(dropped)} are gone and {_names(new)} are new, and no text says whether that is a "
+            f"rename. {NEXT_TIME}",
         )
     result = {name: hidden.get(name, origin.get(name)) for name in listed}
     for name in (*replaced, *text.added):
@@ -249,17 +249,17 @@ def _adds(file: SchemaFile, after: TableSchema, text: Text, pairs: Pairs, timezo
         name = column.name.lower()
         if pairs.origin[name] is not None:
             continue
-        given = text.added.get(name)
+        column_text = text.added.get(name)
         try:
             made = file.commit_ts or file.version
-            value, guess = added_default(column, members[column.name], given, made, timezone, file.server)
+            value, guess = added_default(column, members[column.name], column_text, made, timezone, file.server)
         except NoDefault as problem:
             raise held(
                 file,
                 f'Column "{column.name}": {problem}',
                 column=column.name,
             ) from problem
-        hidden = "" if given else _HIDDEN
+        hidden = "" if column_text else _HIDDEN
         unstated = _NO_MEMBER if hidden and members[column.name] is None else ""
         changes.append(AddColumn(column, value, "; ".join(part for part in (guess, hidden, unstated) if part)))
     return changes
@@ -283,10 +283,10 @@ def _retypes(file: SchemaFile, after: TableSchema, pairs: Pairs, timezone: str) 
 def _moves(before: TableSchema, after: TableSchema, pairs: Pairs) -> list[SchemaChange]:
     """Compare the file's order with what Iceberg leaves: old columns in their order, new ones at the end."""
     new_name = {id(old): name for name, old in pairs.origin.items() if old is not None}
-    left = [new_name[id(column)] for column in before.stored if id(column) in new_name]
-    left += [column.name.lower() for column in after.stored if pairs.origin[column.name.lower()] is None]
+    in_place = [new_name[id(column)] for column in before.stored if id(column) in new_name]
+    in_place += [column.name.lower() for column in after.stored if pairs.origin[column.name.lower()] is None]
     order = tuple(column.name for column in after.stored)
-    return [] if [name.lower() for name in order] == left else [MoveColumns(order)]
+    return [] if [name.lower() for name in order] == in_place else [MoveColumns(order)]
 
 
 def _set_defaults(after: TableSchema, pairs: Pairs) -> list[SchemaChange]:
@@ -395,9 +395,9 @@ def read_text(before: TableSchema, file: SchemaFile, kind: Statement) -> Text:
             text.defaults[spec.name.lower()] = spec.default
     come = {*text.added, *text.renamed.values(), *text.defined}
     missing = sorted(come - new)
-    kept = sorted((text.dropped & new) - come)
-    if missing or kept:
-        what = f"does not list {', '.join(missing)}" if missing else f"still lists {', '.join(kept)}"
+    surplus = sorted((text.dropped & new) - come)
+    if missing or surplus:
+        what = f"does not list {', '.join(missing)}" if missing else f"still lists {', '.join(surplus)}"
         raise held(
             file, f"The schema file {what}, which its DDL text contradicts", "restore the file as TiCDC wrote it"
         )
@@ -508,17 +508,17 @@ def _indexes(before: TableSchema, text: Text, moved: Mapping[str, str]) -> tuple
             indexes = [i for i in indexes if not (i.primary if primary else i.name.lower() == spec.name.lower())]
         elif isinstance(spec, RenameIndexSpec):
             indexes = [replace(i, name=spec.new) if i.name.lower() == spec.old.lower() else i for i in indexes]
-    kept = [replace(i, columns=tuple(moved[c.lower()] for c in i.columns if c.lower() in moved)) for i in indexes]
-    kept = [index for index, was in zip(kept, indexes, strict=True) if index.columns or not was.columns]
+    later = [replace(i, columns=tuple(moved[c.lower()] for c in i.columns if c.lower() in moved)) for i in indexes]
+    later = [index for index, was in zip(later, indexes, strict=True) if index.columns or not was.columns]
     for spec in text.specs:
         if isinstance(spec, AddIndexSpec):
-            kept = [i for i in kept if not (spec.index.name and i.name.lower() == spec.index.name.lower())]
-            kept.append(spec.index)
+            later = [i for i in later if not (spec.index.name and i.name.lower() == spec.index.name.lower())]
+            later.append(spec.index)
         elif isinstance(spec, AddColumnSpec) and spec.text.name.lower() in text.added:
-            kept += inline_indexes(spec.text)
+            later += inline_indexes(spec.text)
         elif isinstance(spec, ChangeColumnSpec) and spec.text is not None:
-            kept += [index for index in inline_indexes(spec.text) if not index.primary]
-    return named(kept)
+            later += [index for index in inline_indexes(spec.text) if not index.primary]
+    return named(later)
 
 
 def _key(before: TableSchema, after: TableSchema, moved: Mapping[str, str]) -> tuple[str, ...]:
@@ -566,9 +566,9 @@ NEXT_TIME = "With output-column-id = true in the changefeed the files say it fro
 def refuse_swapped(file: SchemaFile, gone: Sequence[Column], retyped: Mapping[str, tuple[Column, Column]]) -> None:
     """Raise TableHeld for columns that exchanged types without a text: they may have exchanged names instead."""
     changed = {name: (a, b) for name, (a, b) in retyped.items() if None in (a.id, b.id)}
-    left = {column.type for column in gone}
+    dropped_types = {column.type for column in gone}
     for name, (_, new) in sorted(changed.items()):
-        if new.type in left | {old.type for other, (old, _) in changed.items() if other != name}:
+        if new.type in dropped_types | {old.type for other, (old, _) in changed.items() if other != name}:
             raise held(
                 file,
                 f'The column "{new.name}" has another type, which another column had, and no text says whether they '

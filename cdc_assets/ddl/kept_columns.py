@@ -60,16 +60,16 @@ def with_kept(
     key: tuple[str, ...] | None,
 ) -> tuple[TableSchema, tuple[SchemaChange, ...]]:
     """Keep dropped columns after the others; a column that is added under a kept one's name continues it."""
-    schema, left = lasting(before, after, changes, file.version, keep)
-    added = {change.column.name for change in left if isinstance(change, AddColumn)}
+    schema, lake_changes = lasting(before, after, changes, file.version, keep)
+    added = {change.column.name for change in lake_changes if isinstance(change, AddColumn)}
     for column in schema.columns:
         if not column.kept and column.origin:
-            kept = f'the lake keeps a column "{column.origin}" '
+            problem = f'the lake keeps a column "{column.origin}" '
             other = "of another type, so the new one cannot continue it"
-            raise _held(file, kept + (other if column.name in added else "that the source dropped"))
+            raise _held(file, problem + (other if column.name in added else "that the source dropped"))
     if any(column.kept for column in schema.columns) and not (key or after.key):
         raise _held(file, "rows without key are matched by all of their columns, so no dropped column can be kept")
-    return schema, tuple(change for change in left if not isinstance(change, ContinueColumn))
+    return schema, tuple(change for change in lake_changes if not isinstance(change, ContinueColumn))
 
 
 def _held(file: SchemaFile, reason: str) -> TableHeld:
@@ -85,29 +85,29 @@ def lasting(
     `before` are those that the lake had; `after` and the changes are the source's. Without `keep` only columns that
     were dropped earlier stay.
     """
-    kept = {column.name.lower(): column for column in before.columns if column.kept}
-    known = set(kept)
+    kept_columns = {column.name.lower(): column for column in before.columns if column.kept}
+    names_before = set(kept_columns)
     names = {column.source_name: column.name for column in before.columns if not column.kept}
     for change in changes:
         if keep and isinstance(change, DropColumn):
             gone = before.column(names.pop(change.name))
-            kept[gone.name.lower()] = replace(gone, nullable=True, is_pk=False, default=None, kept=at)
-    if not kept and all(name == place for name, place in names.items()):
+            kept_columns[gone.name.lower()] = replace(gone, nullable=True, is_pk=False, default=None, kept=at)
+    if not kept_columns and all(name == place for name, place in names.items()):
         return after, tuple(changes)
     added = {change.column.name: change.default for change in changes if isinstance(change, AddColumn)}
     continued: list[SchemaChange] = []
     places: dict[str, str] = {}
     for column in after.columns:
-        old = _fitting(kept, column) if column.name in added else None
+        old = _fitting(kept_columns, column) if column.name in added else None
         if old is not None:
-            del kept[old.name.lower()]
+            del kept_columns[old.name.lower()]
             is_same_name = old.name.lower() == column.name.lower()
             place = places[column.name] = column.name if is_same_name else old.name
             continued += [RenameColumn(old.name, place)] if old.name != place else []
             continued.append(ContinueColumn(_placed(column, place), added[column.name]))
     fresh = {*added, *(change.new for change in changes if isinstance(change, RenameColumn))}
     places |= {column.name: names.get(column.name, column.name) for column in after.columns if column.name not in fresh}
-    taken = {*kept, *(place.lower() for place in places.values())}
+    taken = {*kept_columns, *(place.lower() for place in places.values())}
     for column in after.columns:
         if column.name not in places:
             places[column.name] = next(
@@ -117,18 +117,18 @@ def lasting(
             )
             taken.add(places[column.name].lower())
     live = tuple(_placed(column, places[column.name]) for column in after.columns)
-    schema = replace(after, columns=(*live, *kept.values()), key=tuple(places[name] for name in after.key))
+    schema = replace(after, columns=(*live, *kept_columns.values()), key=tuple(places[name] for name in after.key))
     continued_names = {change.column.name for change in continued if isinstance(change, ContinueColumn)}
-    left = [*continued, *_in_lake(changes, names, places, continued_names)]
-    if set(kept) != known or any(isinstance(change, (AddColumn, MoveColumns)) for change in changes):
+    lake_changes = [*continued, *_in_lake(changes, names, places, continued_names)]
+    if set(kept_columns) != names_before or any(isinstance(change, (AddColumn, MoveColumns)) for change in changes):
         order = tuple(column.name for column in schema.stored)
         # The one MoveColumns stands before changes of defaults, rows and keys.
-        rest = [change for change in left if not isinstance(change, MoveColumns)]
+        rest = [change for change in lake_changes if not isinstance(change, MoveColumns)]
         first = next(
             (n for n, change in enumerate(rest) if isinstance(change, (SetDefault, DeleteRows, Rekey))), len(rest)
         )
-        left = [*rest[:first], MoveColumns(order), *rest[first:]]
-    return schema, tuple(left)
+        lake_changes = [*rest[:first], MoveColumns(order), *rest[first:]]
+    return schema, tuple(lake_changes)
 
 
 def beside_mirror(
@@ -140,28 +140,32 @@ def beside_mirror(
     source drops. What the mirror gives up then, its source has no longer; what it goes on with keeps its values here
     too.
     """
-    kept = {column.name for column in mirror.columns if column.kept}
-    given_up = kept & {change.name for change in changes if isinstance(change, DropColumn)}
-    renamed = {change.new for change in changes if isinstance(change, RenameColumn) and change.old in kept}
-    continued_columns = [column for column in after.live if column.name in renamed or column.name in kept - given_up]
+    kept_names = {column.name for column in mirror.columns if column.kept}
+    given_up = kept_names & {change.name for change in changes if isinstance(change, DropColumn)}
+    renamed = {change.new for change in changes if isinstance(change, RenameColumn) and change.old in kept_names}
+    continued_columns = [
+        column for column in after.live if column.name in renamed or column.name in kept_names - given_up
+    ]
     source: list[SchemaChange] = [
-        DropColumn(column.name) for column in after.columns if column.kept and column.name not in kept
+        DropColumn(column.name) for column in after.columns if column.kept and column.name not in kept_names
     ]
     source += [AddColumn(column) for column in continued_columns]
     for change in changes:
         match change:
-            case DropColumn(name) | RenameColumn(name) if name in kept:
+            case DropColumn(name) | RenameColumn(name) if name in kept_names:
                 pass
             case _:
                 source.append(change)
-    schema, left = lasting(grown, bare(after), source, at)
+    schema, lake_changes = lasting(grown, bare(after), source, at)
     going_on = {column.name for column in continued_columns}
-    return schema, tuple(c for c in left if not (isinstance(c, ContinueColumn) and c.column.source_name in going_on))
+    return schema, tuple(
+        c for c in lake_changes if not (isinstance(c, ContinueColumn) and c.column.source_name in going_on)
+    )
 
 
-def _fitting(kept: Mapping[str, Column], new: Column) -> Column | None:
+def _fitting(kept_columns: Mapping[str, Column], new: Column) -> Column | None:
     """Return the first kept column of that name whose type fits."""
-    for old in kept.values():
+    for old in kept_columns.values():
         is_same_name = old.source_name.lower() == new.name.lower()
         if (
             is_same_name

@@ -78,8 +78,8 @@ def _place(partitioning: Partitioning, name: str) -> int:
     for place, partition in enumerate(partitioning.partitions):
         if partition.name.lower() == name.lower():
             return place
-    known = ", ".join(partition.name for partition in partitioning.partitions)
-    raise Unreadable(f"it is not among the known partitions {known}")
+    names = ", ".join(partition.name for partition in partitioning.partitions)
+    raise Unreadable(f"it is not among the known partitions {names}")
 
 
 # --- conditions -------------------------------------------------------------------------------------------------------
@@ -144,13 +144,13 @@ def _list_columns(partitioning: Partitioning, place: int, schema: TableSchema) -
 def _listed(partitioning: Partitioning, place: int, holds: Callable[[tuple[str, ...]], Predicate]) -> Predicate:
     """The values of a partition; DEFAULT takes what no other one has."""
     own = partitioning.partitions[place].values
-    wanted = [holds(row) for row in own if row != ("DEFAULT",)]
+    predicates = [holds(row) for row in own if row != ("DEFAULT",)]
     if ("DEFAULT",) in own:
         other_rows = [
             row for n, partition in enumerate(partitioning.partitions) if n != place for row in partition.values
         ]
-        wanted.append(negate(either(*map(holds, other_rows))))
-    return either(*wanted)
+        predicates.append(negate(either(*map(holds, other_rows))))
+    return either(*predicates)
 
 
 def _hash(partitioning: Partitioning, place: int, schema: TableSchema) -> Predicate:
@@ -215,9 +215,9 @@ def _changed(partitioning: Partitioning, spec: Spec) -> Partitioning:
     if isinstance(spec, ReorganizeSpec):
         places = [_place(partitioning, name) for name in spec.names]
         first = min(places)
-        kept = [partition for place, partition in enumerate(parts) if place not in places]
-        kept[first:first] = partition_definitions(spec.inside, partitioning.kind)
-        return _with(partitioning, tuple(kept))
+        remaining = [partition for place, partition in enumerate(parts) if place not in places]
+        remaining[first:first] = partition_definitions(spec.inside, partitioning.kind)
+        return _with(partitioning, tuple(remaining))
     if isinstance(spec, CoalesceSpec):
         return _with(partitioning, parts[: len(parts) - spec.count])
     if isinstance(spec, BoundsSpec) or (isinstance(spec, StrangeSpec) and "PARTITION" in spec.text.upper()):

@@ -90,10 +90,10 @@ def _spark_comparison(predicate: Predicate, narrow: Collection[str]) -> str:
 
     Spark would make a null of such a comparison while it optimizes, and fail where a scan is to take that as a filter.
     """
-    left, right = predicate.args
-    value = spark_sql(left, narrow)
-    if left.type == "int" and left.op != "literal" and right.op == "literal":
-        bits = 32 if left.value in narrow or left.op in _PARTS else 64
+    first, right = predicate.args
+    value = spark_sql(first, narrow)
+    if first.type == "int" and first.op != "literal" and right.op == "literal":
+        bits = 32 if first.value in narrow or first.op in _PARTS else 64
         bound, limit = int(right.value), 1 << (bits - 1)
         if not -limit <= bound < limit:
             holds = predicate.op != "=" and (predicate.op == "<") == (bound > 0)
@@ -165,8 +165,8 @@ def polars_expr(predicate: Predicate) -> pl.Expr:
         return condition
     values = [polars_expr(arg) for arg in args]
     if op in _COMPARISONS:
-        left, right = values
-        result = left < right if op == "<" else left >= right if op == ">=" else left == right
+        first, right = values
+        result = first < right if op == "<" else first >= right if op == ">=" else first == right
         return result.fill_null(False)
     if op == "not":
         return ~values[0]

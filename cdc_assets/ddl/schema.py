@@ -45,17 +45,17 @@ def with_facts(file: SchemaFile, facts: TableSchema | None) -> TableSchema:
         return bare(facts)
     if facts is None:
         return TableSchema(file.columns)
-    known = {column.name: column for column in facts.columns}
-    return replace(facts, columns=tuple(_with_facts(column, known.get(column.name)) for column in file.columns))
+    facts_by_name = {column.name: column for column in facts.columns}
+    return replace(facts, columns=tuple(_with_facts(column, facts_by_name.get(column.name)) for column in file.columns))
 
 
-def _with_facts(column: Column, known: Column | None) -> Column:
-    if known is None or known.type != column.type:
+def _with_facts(column: Column, stated: Column | None) -> Column:
+    if stated is None or stated.type != column.type:
         return column
-    elems = column.elems or known.elems
-    if (elems, known.collation, known.virtual) == (column.elems, column.collation, column.virtual):
+    elems = column.elems or stated.elems
+    if (elems, stated.collation, stated.virtual) == (column.elems, column.collation, column.virtual):
         return column
-    return replace(column, elems=elems, collation=known.collation, virtual=known.virtual)
+    return replace(column, elems=elems, collation=stated.collation, virtual=stated.virtual)
 
 
 def is_text(column: Column) -> bool:
@@ -198,7 +198,7 @@ def _names(names: Iterable[str]) -> str:
 def _like(file: SchemaFile, like: TableSchema | None) -> TableSchema:
     if like is None:
         return TableSchema(file.columns)
-    known = {column.name.lower(): column for column in like.columns}
+    originals = {column.name.lower(): column for column in like.columns}
     columns = tuple(
         replace(
             column,
@@ -211,7 +211,7 @@ def _like(file: SchemaFile, like: TableSchema | None) -> TableSchema:
             zerofill=known_column.zerofill,
             default=known_column.default if column.default is None or not survives_json(column) else column.default,
         )
-        if (known_column := known.get(column.name.lower())) is not None
+        if (known_column := originals.get(column.name.lower())) is not None
         else column
         for column in file.columns
     )
@@ -231,8 +231,8 @@ def _merge(
     )
     indexes = primary_first(text.indexes, columns)
     hides_past_rows = text.versioned and not _shows_past_rows(text.columns)
-    given = text.partitioning, collation, text.comment, text.clustered
-    return TableSchema(columns, (), indexes, *given, hides_past_rows=hides_past_rows)
+    table_facts = text.partitioning, collation, text.comment, text.clustered
+    return TableSchema(columns, (), indexes, *table_facts, hides_past_rows=hides_past_rows)
 
 
 def _shows_past_rows(defined: Iterable[ColumnText]) -> bool:
@@ -257,10 +257,10 @@ def facts(
     collation, virtual = _collation(column, text, table_collation), text.generated == "VIRTUAL"
     computed = computed_default(text.default)
     text_facts = (elems, collation, virtual, text.comment, text.expression, computed, text.zerofill)
-    known = column
+    described = column
     had = (column.elems, column.collation, column.virtual, column.comment, column.generated, column.computed)
     if text_facts != (*had, column.zerofill):
-        known = replace(
+        described = replace(
             column,
             elems=elems,
             collation=collation,
@@ -270,8 +270,8 @@ def facts(
             computed=computed,
             zerofill=text.zerofill,
         )
-    default = known_default(known, text.default, timezone, server)
-    return known if default is known.default else replace(known, default=default)
+    default = known_default(described, text.default, timezone, server)
+    return described if default is described.default else replace(described, default=default)
 
 
 def _collation(column: Column, text: ColumnText, table_collation: str | None) -> str | None:
@@ -285,13 +285,13 @@ def primary_first(indexes: tuple[Index, ...], columns: tuple[Column, ...]) -> tu
     """Make the primary key agree with `ColumnIsPk`, whose columns are the truth; the text gives their order."""
     listed = tuple(column.name for column in columns if column.is_pk)
     spelled: Mapping[str, str] = {column.name.lower(): column.name for column in columns}
-    known = tuple(
+    spelled_indexes = tuple(
         replace(index, columns=tuple(spelled.get(name.lower(), name) for name in index.columns)) for index in indexes
     )
-    primary = next((index for index in known if index.primary), None)
+    primary = next((index for index in spelled_indexes if index.primary), None)
     if primary is None or set(primary.columns) != set(listed):
         primary = Index("PRIMARY", listed, True, True) if listed else None
-    rest = tuple(index for index in known if not index.primary)
+    rest = tuple(index for index in spelled_indexes if not index.primary)
     return (primary, *rest) if primary else rest
 
 

@@ -173,9 +173,9 @@ def _classified(query: str, action: int, table: TableId, version: Tso) -> Statem
         statement = _read(at, file)
     except Unreadable as problem:
         return _by_type(file, str(problem))
-    wanted = _BY_TYPE.get(file.type)
+    expected = _BY_TYPE.get(file.type)
     if statement is None or (
-        wanted is not None and not isinstance(statement, wanted) and not _may_differ(statement, file)
+        expected is not None and not isinstance(statement, expected) and not _may_differ(statement, file)
     ):
         return _by_type(file, "its first words are not known")
     return statement
@@ -492,8 +492,8 @@ def alter_without_rename(sql: str) -> tuple[str, str] | None:
         return None
     if new is None or not rest:
         return None
-    old, wanted = (".".join(quote(part) for part in name_parts if part) for name_parts in (name, new))
-    return f"{render(head)} {', '.join(map(render, rest))}", f"RENAME TABLE {old} TO {wanted}"
+    old, new_name = (".".join(quote(part) for part in name_parts if part) for name_parts in (name, new))
+    return f"{render(head)} {', '.join(map(render, rest))}", f"RENAME TABLE {old} TO {new_name}"
 
 
 def _pairs(at: Cursor) -> list[tuple[tuple[str, str], tuple[str, str]]]:
@@ -510,9 +510,9 @@ def _pairs(at: Cursor) -> list[tuple[tuple[str, str], tuple[str, str]]]:
 
 def _renamed(at: Cursor, file: SchemaFile) -> Statement:
     pairs = _pairs(at)
-    wanted = file.table.folded
-    exact_pairs = [(old, new) for old, new in pairs if TableId(new[0] or file.table.schema, new[1]).folded == wanted]
-    loose = [(old, new) for old, new in pairs if fold_name(new[1]) == wanted.table]
+    target = file.table.folded
+    exact_pairs = [(old, new) for old, new in pairs if TableId(new[0] or file.table.schema, new[1]).folded == target]
+    loose = [(old, new) for old, new in pairs if fold_name(new[1]) == target.table]
     chosen = (exact_pairs or loose or pairs if len(pairs) == 1 else exact_pairs or loose)[:1]
     if not chosen:
         raise Unreadable(f"no part of it renames a table to {file.table}")

@@ -226,9 +226,9 @@ def _uncommented(sql: str) -> str:
             out += [sql[at : match.start()], " "]
             at, opened = match.end(), opened + (1 if opens else -1)
         else:
-            kept = match.start() + 1 if closes else match.end()
-            out.append(sql[at:kept])
-            at = kept
+            end = match.start() + 1 if closes else match.end()
+            out.append(sql[at:end])
+            at = end
     return "".join([*out, sql[at:]])
 
 
@@ -559,6 +559,6 @@ class Cursor:
         return self.parts[start : self.at - 1]
 
     def rest(self) -> tuple[Token, ...]:
-        left = self.parts[self.at :]
+        rest = self.parts[self.at :]
         self.at = len(self.parts)
-        return left
+        return rest

@@ -89,7 +89,7 @@ def test_a_replayed_record_is_the_state_that_it_was_between_the_others(spark: Sp
     feed.publish(FIRST + 40)
     pipeline.apply("test")
     path.write_bytes(path.read_bytes().replace(b"b" * 50, b"b"))
-    assert [(replay_result.left, replay_result.reason) for replay_result in replay(pipeline, "shop.orders")] == [
+    assert [(replay_result.waiting, replay_result.reason) for replay_result in replay(pipeline, "shop.orders")] == [
         (0, "")
     ]
     rows = lake.read(TableId("shop", "orders__scd2")).sort_by("_cdc_start_ts").to_pylist()

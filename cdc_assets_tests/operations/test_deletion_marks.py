@@ -180,7 +180,7 @@ def test_a_record_that_fits_later_leaves_a_marked_row_where_its_row_was_deleted_
     shop.apply()
     assert shop.rows() == [(1, "a", False), (3, "c", True)]
     path.write_bytes(path.read_bytes().replace(long.encode(), b"fits now"))
-    assert [done.left for done in replay(shop.pipeline())] == [0]
+    assert [done.waiting for done in replay(shop.pipeline())] == [0]
     assert shop.rows() == [(1, "a", False), (2, "fits now", True), (3, "fits now", True)]
 
 
@@ -193,7 +193,7 @@ def test_a_record_from_before_a_truncate_is_not_replayed(tmp_path: Path) -> None
     shop.apply()
     path.write_bytes(path.read_bytes().replace(b"x" * 50, b"fits"))
     (done,) = replay(shop.pipeline())
-    assert done.left == 1
+    assert done.waiting == 1
     assert "Rebuild the table" in done.reason
 
 

@@ -715,7 +715,7 @@ def test_a_replay_of_a_later_record_brings_no_state_back_that_was_forgotten_befo
         path.write_bytes(path.read_bytes().replace(b"y" * 50, b"uno").replace(b"x" * 50, b"two"))
     reason = "were forgotten after these records" if mended else "it is longer than 40 characters"
     assert [
-        (replay_result.rows, replay_result.left, reason in replay_result.reason)
+        (replay_result.rows, replay_result.waiting, reason in replay_result.reason)
         for replay_result in replay(shop.pipeline())
     ] == [(1, 1, True)] * 2
     assert [shop.rows(kind) for kind in ("", "scd2")] == [[(1, "uno")]] * 2

@@ -304,10 +304,10 @@ def test_a_record_of_a_landed_window_is_replayed_after_other_rows_of_its_file_we
     feed.apply()
     assert forgotten(feed).messages == 1
     (done,) = replay(feed.pipeline())
-    assert ("is not INT" in done.reason, done.left) == (True, 1)
+    assert ("is not INT" in done.reason, done.waiting) == (True, 1)
     feed.store.files = {name: [of_number(group) for group in groups] for name, groups in feed.store.files.items()}
     (done,) = replay(feed.pipeline())
-    assert (done.reason, done.left, rows_of(feed)) == ("", 0, [(8, 3)])
+    assert (done.reason, done.waiting, rows_of(feed)) == ("", 0, [(8, 3)])
 
 
 def of_number(group: pa.Table) -> pa.Table:

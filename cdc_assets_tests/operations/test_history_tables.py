@@ -79,7 +79,7 @@ def test_a_record_of_the_quarantine_is_replayed_into_each_table(orders: LittleFe
     assert ("INSERT", 4) not in words(lake)
     file.write_bytes(file.read_bytes().replace(BAD.encode(), b"d"))
     replay_results = replay(pipeline)
-    assert [(replay_result.rows, replay_result.left, replay_result.reason) for replay_result in replay_results] == [
+    assert [(replay_result.rows, replay_result.waiting, replay_result.reason) for replay_result in replay_results] == [
         (1, 0, "")
     ] * 2
     assert ("INSERT", 4) in words(lake)

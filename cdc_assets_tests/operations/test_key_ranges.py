@@ -50,7 +50,7 @@ def test_every_value_is_asked_for_once_unless_it_is_known(ends: list[int], rows:
         known = any(is_in(value, interval) for interval in intervals)
         assert sum(is_in(value, interval) for interval in asked(plan)) == (not known)
         place = int(plan.borders.search_sorted(value, side="right"))
-        assert (place in plan.known) == known
+        assert (place in plan.equal) == known
     assert sum(plan.earlier.values()) == 5 * len(intervals)
 
 

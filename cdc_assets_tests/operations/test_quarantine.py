@@ -172,7 +172,7 @@ def test_a_replay_after_a_fix_brings_the_row(bucket: Bucket) -> None:
     bucket.apply(200)
     bucket.data(100, 1, row("I", 110, 1, 5), row("I", 111, 2, "55"))
     (done,) = bucket.replay()
-    assert (done.rows, done.left, bucket.rows(), bucket.kept()) == (1, 0, [(1, 5), (2, 55)], [])
+    assert (done.rows, done.waiting, bucket.rows(), bucket.kept()) == (1, 0, [(1, 5), (2, 55)], [])
 
 
 def test_an_old_record_does_not_undo_newer_ones(bucket: Bucket) -> None:
@@ -190,7 +190,7 @@ def test_a_replay_of_a_record_that_still_does_not_fit_leaves_it_open(bucket: Buc
     bucket.apply(200)
     bucket.data(100, 1, row("I", 110, 1, "x"), row("I", 111, 2, 4))
     (done,) = bucket.replay()
-    assert (done.rows, done.left) == (1, 1)
+    assert (done.rows, done.waiting) == (1, 1)
     assert bucket.kept() == [("1.csv", 1)]
     assert bucket.rows() == [(2, 4)]
 
@@ -199,7 +199,7 @@ def test_a_replay_without_a_fix_changes_nothing(bucket: Bucket) -> None:
     bucket.data(100, 1, row("I", 110, 1, "x"), row("I", 111, 2, 5))
     bucket.apply(200)
     (done,) = bucket.replay()
-    assert (done.rows, done.left, bucket.rows()) == (0, 1, [(2, 5)])
+    assert (done.rows, done.waiting, bucket.rows()) == (0, 1, [(2, 5)])
     assert re.search(r'1.csv line 1.*"x" is not INT', done.reason)
 
 
@@ -230,7 +230,7 @@ def test_a_record_from_before_a_truncate_does_not_come_back(bucket: Bucket) -> N
     bucket.apply(200)
     bucket.data(100, 1, row("I", 110, 1, 4), row("I", 111, 2, 5))
     (done,) = bucket.replay()
-    assert (done.left, bucket.rows()) == (0, [(2, 6)])
+    assert (done.waiting, bucket.rows()) == (0, [(2, 6)])
 
 
 def test_a_replay_refuses_when_files_are_gone_and_names_them(bucket: Bucket) -> None:
@@ -240,7 +240,7 @@ def test_a_replay_refuses_when_files_are_gone_and_names_them(bucket: Bucket) -> 
     (bucket.path / later).unlink()
     (done,) = bucket.replay()
     assert later in done.reason
-    assert done.left == 1
+    assert done.waiting == 1
     bucket.data(100, 2, row("U", 150, 1, 7))
     (bucket.path / path).unlink()
     (done,) = bucket.replay()
@@ -306,7 +306,7 @@ def test_after_fix_and_replay_the_table_is_as_if_nothing_had_been_wrong(
     assert len(broken.kept()) == sum(bad for *_, bad in changes)
     (broken.path / "shop").rename(broken.path.parent / "old")
     (whole.path / "shop").rename(broken.path / "shop")
-    assert all(done.left == 0 for done in broken.replay())
+    assert all(done.waiting == 0 for done in broken.replay())
     assert broken.rows() == whole.rows()
 
 
@@ -326,7 +326,7 @@ def test_the_lake_keeps_lists_and_replays_records(tmp_path: Path, lake: Lake, op
     ]
     bucket.data(100, 1, row("I", 110, 1, 5), row("I", 111, 2, 2), row("I", 112, 3, 3))
     (done,) = bucket.replay()
-    assert (done.rows, done.left, done.reason) == (2, 0, "")
+    assert (done.rows, done.waiting, done.reason) == (2, 0, "")
     assert bucket.rows() == [(1, 5), (2, 20), (3, 3)]
     assert bucket.lake.quarantined() == ()
     assert dict(bucket.lake.quarantined_counts()) == {}
@@ -380,7 +380,7 @@ def test_of_two_replays_into_a_table_without_key_at_once_one_adds_the_row(
         monkeypatch.setattr(Quarantine, "begin_replay", begin)
         if dies != "never":
             monkeypatch.setattr(Quarantine, "close", lambda *_: None)
-        assert [(done.rows, done.left) for done in Bucket(bucket.path, rival, extra=OLD_VALUES).replay()] == [(1, 0)]
+        assert [(done.rows, done.waiting) for done in Bucket(bucket.path, rival, extra=OLD_VALUES).replay()] == [(1, 0)]
         monkeypatch.setattr(Quarantine, "close", close)
         return begin(*given)
 
@@ -436,7 +436,7 @@ def test_a_record_whose_window_is_not_applied_is_not_closed_by_a_replay(
     bucket = broken(tmp_path, MemoryLake())
     kept_and_not_committed(bucket, monkeypatch, (bucket.lake, "commit"))
     (done,) = bucket.replay()
-    assert (done.rows, done.left) == (0, 1)
+    assert (done.rows, done.waiting) == (0, 1)
     assert "Apply the changefeed first" in done.reason
     assert [table.quarantined for table in bucket.apply(200).tables] == [1]
 

@@ -313,7 +313,7 @@ def test_what_is_asked_of_a_frozen_table_is_refused_because_the_settings_leave_i
     settings = applied.feed.settings(tables=EXCLUDED, quarantine=True)
     pipeline = Pipeline(settings, settings.open_source(), applied.lake, applied.ledger)
     (result,) = replay(pipeline, "shop.orders")
-    assert (result.left, NOT_ASKED_FOR in result.reason) == (1, True)
+    assert (result.waiting, NOT_ASKED_FOR in result.reason) == (1, True)
     with pytest.raises(RebuildRefused, match=NOT_ASKED_FOR):
         rebuild(pipeline, MemoryRebuilds(applied.lake), ["shop.orders"])
 

@@ -176,7 +176,7 @@ def test_rows_of_a_dump_that_did_not_fit_are_taken_in_once_they_do(tmp_path: Pat
     assert (kept.file, kept.line) == (str(file), {"csv": 3, "sql": 5, "parquet": 2}[kind])
     assert b"bbb" in kept.raw
     file.write_bytes(good)
-    assert [(replay_result.rows, replay_result.left) for replay_result in replay(pipeline)] == [(1, 0)]
+    assert [(replay_result.rows, replay_result.waiting) for replay_result in replay(pipeline)] == [(1, 0)]
     assert values(lake, OLD) == ["a", "b", "c", "d"]
 
 

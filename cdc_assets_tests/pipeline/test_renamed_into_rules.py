@@ -432,7 +432,7 @@ def test_records_from_before_the_rename_wait_for_a_rebuild(tmp_path: Path) -> No
     assert [table.reason for table in outcome.tables if table.state.stopped] == []
     bad.write_bytes(bad.read_bytes().replace(b"none", b"9"))
     results = {result.life.kind: result for result in replay(applied.pipeline())}
-    assert (results[""].left, results["scd2"].left) == (0, 1)
+    assert (results[""].waiting, results["scd2"].waiting) == (0, 1)
     assert "Rebuild the table" in results["scd2"].reason
     rebuild(applied.pipeline(), MemoryRebuilds(applied.lake), ["s.a__scd2"])
     life = next(life for life in applied.lake.tables if life.kind == "scd2")

@@ -256,7 +256,7 @@ def test_a_replayed_record_is_the_state_that_it_was_between_the_others(tmp_path:
     pipeline.apply("test")
     assert states(lake)[:3] == [(1, "a", 10, 12), (1, "c", 12, 31), (1, "d", 31, None)]
     path.write_bytes(path.read_bytes().replace(b"b" * 50, b"b"))
-    assert [(replay_result.left, replay_result.reason) for replay_result in replay(pipeline, "shop.orders")] == [
+    assert [(replay_result.waiting, replay_result.reason) for replay_result in replay(pipeline, "shop.orders")] == [
         (0, ""),
         (0, ""),
     ]

@@ -127,8 +127,8 @@ def reduced_with_marks(
         rest = changes.filter(is_left) if len(gone) else changes
         reduced, report = reduce(rest) if rest.num_rows else (rest, Report())
     if is_part:
-        left = changes.take(deletes.get_column(_ROW).to_arrow())
-        return pa.concat_tables([reduced, left], promote_options="default"), report
+        delete_rows = changes.take(deletes.get_column(_ROW).to_arrow())
+        return pa.concat_tables([reduced, delete_rows], promote_options="default"), report
     reduced = _marked(reduced, changes, first, by, step) if len(first) else reduced
     if DELETED_AT not in reduced.column_names:
         reduced = reduced.append_column(DELETED_AT, pa.nulls(reduced.num_rows, MOMENTS))

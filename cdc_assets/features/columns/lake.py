@@ -41,21 +41,21 @@ def set_lake_columns(target: CommitTarget, names: Collection[str]) -> CommitTarg
     Columns that are new are NULL in the rows that are there. A crash behind the commit leaves them so, and the window
     comes again.
     """
-    before, wanted = lake_columns_of(target.table), mirror_columns("", names)
-    if before == wanted:
+    before, after = lake_columns_of(target.table), mirror_columns("", names)
+    if before == after:
         return target
     update = target.table.updateSchema()
     for column in before:
-        if column not in wanted:
+        if column not in after:
             update.deleteColumn(column.name)
             target.session.statements.append(f"ALTER TABLE {target.name} DROP COLUMN {column.name}")
-    for place, column in enumerate(wanted):
+    for place, column in enumerate(after):
         if column not in before:
             field = {"id": 1, "name": column.name, "required": False, "type": column.iceberg}
             text = json.dumps({"type": "struct", "schema-id": 0, "fields": [field]})
             kind = target.session.iceberg.java("org.apache.iceberg.SchemaParser").fromJson(text).columns().get(0).type()
             update.addColumn(None, column.name, kind, column.doc)
-            update.moveAfter(column.name, wanted[place - 1].name)
+            update.moveAfter(column.name, after[place - 1].name)
             target.session.statements.append(f"ALTER TABLE {target.name} ADD COLUMN {column.name} {column.spark}")
     update.commit()
     target.table.refresh()
@@ -122,10 +122,10 @@ def after_exchange(own: DataFrame, entering: DataFrame, leaves: str, schema: Tab
     gone = f"(coalesce({leaves}, false) OR NOT {LIVING})"
     key_conditions = [key_equality(schema.column(name), f"_cdc_s.{quoted(name)}") for name in schema.key]
     places = own.columns
-    left = (
+    marked = (
         own.where(gone)
         .alias("_cdc_t")
         .join(entering.alias("_cdc_s"), sql.expr(" AND ".join(key_conditions)), "left_anti")
     )
-    parts = [own.where(f"NOT {gone}"), mark_rows(left, "true", at), entering]
+    parts = [own.where(f"NOT {gone}"), mark_rows(marked, "true", at), entering]
     return reduce(DataFrame.unionByName, [part.select(*map(quoted, places)) for part in parts])

@@ -25,10 +25,10 @@ class GapProperties:
             if life in lake_tables and lake_tables[life].gap != gap:
                 with suppress(TableMoved), self._bench.on(life) as work:
                     update, recorded = work.target.table.updateProperties(), work.target.table.properties()
-                    wanted = format_gap(gap)
+                    properties = format_gap(gap)
                     for name in GAP:
-                        if name in wanted:
-                            update.set(name, wanted[name])
+                        if name in properties:
+                            update.set(name, properties[name])
                         elif name in dict(recorded):
                             update.remove(name)
                     update.commit()

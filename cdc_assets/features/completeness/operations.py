@@ -43,8 +43,8 @@ def say_complete(
         lacking = {gap.life for table in history.lives.values() for _, gap in table.gaps if isinstance(gap, Gap)}
         for pattern in patterns:
             if pattern not in recorded and not any(is_complete(life, [pattern]) for life in lacking):
-                known = ", ".join(sorted(map(pattern_of, lacking))) or "no table"
-                raise BadSettings(f'"{pattern}" matches no incomplete table; incomplete by first name: {known}.')
+                names = ", ".join(sorted(map(pattern_of, lacking))) or "no table"
+                raise BadSettings(f'"{pattern}" matches no incomplete table; incomplete by first name: {names}.')
         return [CompletePattern(pattern, who, now) for pattern in patterns]
 
     decision_text = f"no rows before: {', '.join(patterns)}"
@@ -69,8 +69,8 @@ def unsay_complete(
     def statements(_: History) -> list[CompletePattern]:
         for pattern in patterns:
             if pattern not in recorded:
-                known = ", ".join(sorted(recorded)) or "none"
-                raise BadSettings(f'"{pattern}" is not a pattern recorded in the lake; known are {known}.')
+                recorded_names = ", ".join(sorted(recorded)) or "none"
+                raise BadSettings(f'"{pattern}" is not a pattern recorded in the lake; known are {recorded_names}.')
         return [CompletePattern(pattern) for pattern in patterns]
 
     decision_text = f"taken back: {', '.join(patterns)}"
@@ -100,8 +100,8 @@ def accept_incomplete(
         due = [gap for gap in gaps if (gap.mark in accepted if undo else not gap.accepted)]
         if not due:
             requirement = "is accepted as it is" if undo else "lacks rows that nobody accepted to be missing"
-            known = ", ".join(sorted(incomplete_tables(history))) or "no table"
-            raise BadSettings(f"{tables}: no table of that name or pattern {requirement}; incomplete: {known}.")
+            names = ", ".join(sorted(incomplete_tables(history))) or "no table"
+            raise BadSettings(f"{tables}: no table of that name or pattern {requirement}; incomplete: {names}.")
         return [CompletePattern(pattern_of(gap.life), who, now, gap.mark) for gap in due]
 
     action, decision_text = (

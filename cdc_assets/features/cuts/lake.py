@@ -116,11 +116,11 @@ class IcebergCuts:
                     self.table.remove([file])
                 if not self._has(cut.name):
                     raise
-        wanted = {table.life for table in cut.tables if table.snapshot_id is not None}
+        lives = {table.life for table in cut.tables if table.snapshot_id is not None}
         still = {cut_request.name: cut_request for cut_request in cut_requests(self.state.decisions.read())}.get(
             cut.name
         )
-        if (still is not None and still.withdrawn) or not wanted <= self.tagged(cut.name).keys():
+        if (still is not None and still.withdrawn) or not lives <= self.tagged(cut.name).keys():
             self._unlist(cut.name)
             return None
         self.state.decisions.remove(request)

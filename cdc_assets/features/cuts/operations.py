@@ -122,10 +122,10 @@ def make_cut(
             '"main", and nothing that begins with "cut-": so are those called that nobody named.'
         )
     requests = cut_requests(pipeline.lake.decisions())
-    known = [*(cut.name for cut in cuts_of(pipeline.lake).cuts()), *(request.name for request in requests)]
-    if name in known:
+    names = [*(cut.name for cut in cuts_of(pipeline.lake).cuts()), *(request.name for request in requests)]
+    if name in names:
         raise BadSettings(
-            f"there is a cut {name} already; known are {', '.join(known)}. Choose another name, or remove that one "
+            f"there is a cut {name} already; known are {', '.join(names)}. Choose another name, or remove that one "
             f"first: cdc-assets cut --remove {name}."
         )
     tagged = [life for life, state in pipeline.lake.applied().items() if name in state.tags]
@@ -145,16 +145,16 @@ def make_cut(
         made = next((cut for cut in cuts_of(pipeline.lake).cuts() if cut.name == request.name), None)
         if made is not None:
             return made
-        left = next(
+        pending = next(
             (cut_outcome for cut_outcome in cut_outcomes(outcome) if cut_outcome.request.name == request.name), None
         )
-        if left is not None and not left.is_withdrawn:
+        if pending is not None and not pending.is_withdrawn:
             raise CutRefused(
-                f"the cut {request.name} of {tso_time(request.at)} is not made yet: {left.reason}. It is decided, and "
-                "the next run that brings these tables there makes it."
+                f"the cut {request.name} of {tso_time(request.at)} is not made yet: {pending.reason}. It is decided, "
+                "and the next run that brings these tables there makes it."
             )
-        if left is not None and any(block.stays for block in left.blocked):
-            raise CutRefused(_refused(request, left.reason))
+        if pending is not None and any(block.stays for block in pending.blocked):
+            raise CutRefused(_refused(request, pending.reason))
     raise CutRefused(f"other runs stepped across the cut {name} again and again. Try again when they are done.")
 
 
@@ -187,12 +187,12 @@ def _refused(request: CutRequest, reason: str) -> str:
 
 def remove_cut(pipeline: Pipeline, name: str) -> CutRequest:
     """Remove a cut with its tags; raises BadSettings for a name that no cut has."""
-    known = {cut.name: CutRequest(cut.name, cut.at) for cut in cuts_of(pipeline.lake).cuts()}
-    known |= {request.name: request for request in cut_requests(pipeline.lake.decisions())}
-    if name not in known:
-        raise BadSettings(f"there is no cut {name}; known are {', '.join(sorted(known)) or 'none'}.")
-    cuts_of(pipeline.lake).remove_cut(known[name])
-    return known[name]
+    requests = {cut.name: CutRequest(cut.name, cut.at) for cut in cuts_of(pipeline.lake).cuts()}
+    requests |= {request.name: request for request in cut_requests(pipeline.lake.decisions())}
+    if name not in requests:
+        raise BadSettings(f"there is no cut {name}; known are {', '.join(sorted(requests)) or 'none'}.")
+    cuts_of(pipeline.lake).remove_cut(requests[name])
+    return requests[name]
 
 
 def needed(pipeline: LakePipeline, planned: Plan) -> dict[Life, str]:

@@ -58,16 +58,16 @@ def plan_cut(
     name: str = "",
     who: str = "",
     *,
-    wanted: Tso | None = None,
+    preferred: Tso | None = None,
     whole: bool = False,
 ) -> CutOutcome:
-    """Return a cut at a position that is possible now, `wanted` if that is, and the tables that will not get there.
+    """Return a cut at a position that is possible now, `preferred` if that is, and the tables that will not get there.
 
     One that is to be `whole` is not possible where a table is not exactly its source.
     """
     applied, checkpoint = planned.applied, planned.checkpoint
     earlier = [*moments(lake).values(), *(cut.at for cut in cut_requests(lake.decisions()))]
-    at = cut_position(applied, checkpoint, (position for position in earlier if position <= checkpoint), wanted)
+    at = cut_position(applied, checkpoint, (position for position in earlier if position <= checkpoint), preferred)
     now = iso_now()
     request = CutRequest(name or f"{UNNAMED}{at}", at, who, now, whole=whole)
     lacks = {life: deficits_at(lake, planned, life, at) for life in cut_members(planned.history, at)}
@@ -87,10 +87,10 @@ def _begin(lake: PipelineLake, changefeed: ChangefeedSettings, planned: Plan) ->
         return RunBegin()
     made = [*moments(lake).items(), *((cut.name, cut.at) for cut in cut_requests(lake.decisions()))]
     begun = (life.version for life in (*planned.history.lives, *planned.applied))
-    wanted = due_position(settings.every_seconds, planned.checkpoint, made, begun)
-    if wanted is None:
+    position = due_position(settings.every_seconds, planned.checkpoint, made, begun)
+    if position is None:
         return RunBegin()
-    cut = plan_cut(lake, planned, "", wanted=wanted)
+    cut = plan_cut(lake, planned, "", preferred=position)
     return RunBegin(outcomes=[cut]) if cut.blocked else RunBegin([cut.request])
 
 

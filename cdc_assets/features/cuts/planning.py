@@ -20,16 +20,16 @@ from cdc_assets.planning.plan import Plan
 
 
 def cut_position(
-    applied: Mapping[Life, AppliedState], checkpoint: Tso, earlier: Iterable[Tso] = (), wanted: Tso | None = None
+    applied: Mapping[Life, AppliedState], checkpoint: Tso, earlier: Iterable[Tso] = (), preferred: Tso | None = None
 ) -> Tso:
     """Return the position of a new cut: at or above every label and every `earlier` cut, at or below the checkpoint.
 
-    That is `wanted` if it is possible. Else it is just below the checkpoint: a DDL of the checkpoint's own TSO may be
-    published after it. Where a table is at the checkpoint already, it is the checkpoint.
+    That is `preferred` if it is possible. Else it is just below the checkpoint: a DDL of the checkpoint's own TSO may
+    be published after it. Where a table is at the checkpoint already, it is the checkpoint.
     """
     least = max([0, *(state.progress.tso for state in applied.values()), *earlier])
     positions = (
-        position for position in (wanted, checkpoint - 1) if position is not None and least <= position <= checkpoint
+        position for position in (preferred, checkpoint - 1) if position is not None and least <= position <= checkpoint
     )
     return next(positions, checkpoint)
 
@@ -97,8 +97,8 @@ def _is_absent(lacks: Sequence[Deficit]) -> bool:
 
 def _gone(cut: CutRequest, planned: Plan, applied: Mapping[Life, AppliedState]) -> dict[Life, TableId]:
     """Return the tables of the lake that the feed does not have any more, with their names there."""
-    known = {*planned.history.lives, *planned.idle}
-    names = {life: applied[life].name for life in sorted(applied.keys() - known)}
+    lives = {*planned.history.lives, *planned.idle}
+    names = {life: applied[life].name for life in sorted(applied.keys() - lives)}
     return {life: name for life, name in names.items() if name is not None}
 
 

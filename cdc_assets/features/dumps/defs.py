@@ -93,11 +93,11 @@ def seen_in_dumps(instance: dg.DagsterInstance, source: ConfiguredFeed, listing:
     if not listing.imports:
         return NewInDumps()
     name = source.changefeed.name
-    known = set(instance.get_dynamic_partitions(str(dump_partitions(name).name)))
+    partitions = set(instance.get_dynamic_partitions(str(dump_partitions(name).name)))
     fresh = {
         key: dump_import
         for dump_import in listing.imports
-        if (key := format_partition_key(_key_of(dump_import))) not in known
+        if (key := format_partition_key(_key_of(dump_import))) not in partitions
     }
     chosen = sorted(fresh.items(), key=lambda item: (item[1].base.at, item[0]))[:MAX_SEEN]
     events = [

@@ -60,18 +60,18 @@ def choose(imports: Iterable[Import], standing: Mapping[Life, AppliedState], unt
     turns out to have another name by then (`needless`). `begun` is the earliest TSO known of the
     feed: it must have begun at or before the dump, or changes in between are missing.
     """
-    known = {(dump.base.table.folded, dump.base.at): dump for dump in imports}
+    available = {(dump.base.table.folded, dump.base.at): dump for dump in imports}
     stood = [(life, state, state.base) for life, state in standing.items() if state.base is not None]
     chosen = []
     for life, state, base in stood:
         base_key = (base.table.folded, base.at)
         if not state.awaits_rows:
-            chosen.append(ChosenImport(known.pop(base_key) if base_key in known else _gone(base), life))
+            chosen.append(ChosenImport(available.pop(base_key) if base_key in available else _gone(base), life))
     newest: ByName[Import] = ByName()
-    due = sorted((dump for dump in known.values() if dump.base.at <= until), key=lambda dump: dump.base.at)
+    due = sorted((dump for dump in available.values() if dump.base.at <= until), key=lambda dump: dump.base.at)
     for dump in due:
         newest[dump.base.table] = dump
-    waiting = [dump for dump in known.values() if dump.base.at > until and dump.base.table not in newest]
+    waiting = [dump for dump in available.values() if dump.base.at > until and dump.base.table not in newest]
     for life, state, base in stood:
         if state.awaits_rows:
             table = newest.pop(base.table, None) or _gone(base)
@@ -158,12 +158,12 @@ def bring(
         # every file gets the dump's facts; else those whose columns are decoded like the dump's.
         no_create = not _is_created(before)
         for (_, version), tables in decoding.items():
-            known = tables.get(base.table)
-            if known is not None and before.life.version <= version <= base.at:
-                older = SchemaFile("", "", base.table, version, "", 0, bare(known).columns)
+            own_schema = tables.get(base.table)
+            if own_schema is not None and before.life.version <= version <= base.at:
+                older = SchemaFile("", "", base.table, version, "", 0, bare(own_schema).columns)
                 completed = with_facts(older, schema)
                 if no_create or completed.decodes_like(schema):
-                    tables[tables.spelled(base.table)] = replace(known, columns=completed.columns)
+                    tables[tables.spelled(base.table)] = replace(own_schema, columns=completed.columns)
     return life
 
 
@@ -277,12 +277,12 @@ def superseded(
     """
     names = {state.name.folded for state in standing.values() if state.name is not None}
     late_dumps: dict[ChosenImport, Life | None] = {chosen: life for chosen, life in brought.items() if life in standing}
-    left = {chosen: life for chosen, life in brought.items() if chosen not in late_dumps}
-    if not standing or not left:
+    early_dumps = {chosen: life for chosen, life in brought.items() if chosen not in late_dumps}
+    if not standing or not early_dumps:
         return late_dumps
     lives = alone().lives
     life_of = {(e.file.path, e.at): life for life in standing.keys() & lives.keys() for e in lives[life].events}
-    for chosen, life in left.items():
+    for chosen, life in early_dumps.items():
         later_imports = [
             life_of[e.file.path, e.at] for e in played.lives[life].events[1:] if (e.file.path, e.at) in life_of
         ]

@@ -207,11 +207,13 @@ def initial_from_flags(uris: Sequence[str], options: Mapping[str, str]) -> dict[
     """Return the setting `initial` that --initial and --initial-option describe; raises BadSettings."""
     servers = [uri for uri in uris if uri.lower().startswith(("mysql://", "tidb://"))]
     dumps = [uri for uri in uris if uri not in servers]
-    known = {"start-ts", *(_SERVER_OPTIONS if servers else ()), *(_DUMP_OPTIONS if dumps else ())}
+    options_of_kinds = {"start-ts", *(_SERVER_OPTIONS if servers else ()), *(_DUMP_OPTIONS if dumps else ())}
     if options and not uris:
         raise BadSettings("--initial-option belongs to --initial. Give --initial URI too, or omit it.")
-    if foreign := sorted(options.keys() - known):
-        raise BadSettings(f'--initial-option "{foreign[0]}" is not known here; known are {", ".join(sorted(known))}.')
+    if foreign := sorted(options.keys() - options_of_kinds):
+        raise BadSettings(
+            f'--initial-option "{foreign[0]}" is not known here; known are {", ".join(sorted(options_of_kinds))}.'
+        )
     if len(servers) > 1 or (servers and dumps):
         raise BadSettings("--initial names a server and something else. Give one server, or dumps.")
     initial: dict[str, Any] = {"start-ts": options["start-ts"]} if "start-ts" in options else {}

@@ -102,7 +102,7 @@ class LakeForgetting:
 
     # --- tables ---
 
-    def forget(self, life: Life, wanted: WantedKeys, at: Progress, mark: str, *, kept_out: bool) -> RemovedRows:
+    def forget(self, life: Life, sought: WantedKeys, at: Progress, mark: str, *, kept_out: bool) -> RemovedRows:
         """Take the rows of keys out of a table and all of its snapshots without a tag; repeated, it does what is left.
 
         `mark` is that of this run. Of keys that are not `kept_out` the table says through which position it had rows.
@@ -121,7 +121,7 @@ class LakeForgetting:
                     table=str(life),
                 )
             io, identifier = bench.state.io(work.lake_table), work.lake_table.identifier
-            searched = SearchedTable(work.lake_table.metadata_location, io, wanted)
+            searched = SearchedTable(work.lake_table.metadata_location, io, sought)
             branches = [name for name, is_tag in searched.refs.items() if not is_tag]
             if branches:
                 raise TableHeld(
@@ -134,15 +134,15 @@ class LakeForgetting:
             if not kept_out:
                 properties[FORGOTTEN_THROUGH] = str(max(at.tso, work.lake_table.forgotten_through))
             written, passing = self._rewrite(work, searched, properties)
-            kept = {work.lake_table.tags[name] for name in searched.refs}
-            chosen = {*(searched.places.keys() - kept), *passing}
+            retained = {work.lake_table.tags[name] for name in searched.refs}
+            chosen = {*(searched.places.keys() - retained), *passing}
             table, expired = _expired(work, life, chosen)
-            kept |= chosen - expired
-            kept_files = {path for snapshot_id in kept for path in searched.places.get(snapshot_id, ())}
+            retained |= chosen - expired
+            kept_files = {path for snapshot_id in retained for path in searched.places.get(snapshot_id, ())}
             current = work.lake_table.snapshot_id
             main_files = searched.places.get(current, frozenset()) if current is not None else frozenset()
             metadata_location = bench.table_after_commit(table.operations(), identifier).metadata_location
-            orphans = _sweep(SearchedTable(metadata_location, io, wanted), metadata_location)
+            orphans = _sweep(SearchedTable(metadata_location, io, sought), metadata_location)
         return RemovedRows(
             life,
             rows=sum(
@@ -224,13 +224,13 @@ class LakeForgetting:
         transaction.commitTransaction()
         return written, passing
 
-    def search(self, life: Life, wanted: WantedKeys) -> SearchedFiles:
+    def search(self, life: Life, sought: WantedKeys) -> SearchedFiles:
         """Ask every snapshot that a table has, and files to which none refers, for rows of the keys."""
 
         def look() -> tuple[SearchedTable, set[str], set[str]]:
             lake_table = self.lake.state.find(life)
             with _undisturbed(life):
-                searched = SearchedTable(lake_table.metadata_location, self.lake.state.io(lake_table), wanted)
+                searched = SearchedTable(lake_table.metadata_location, self.lake.state.io(lake_table), sought)
                 having = {path for paths in searched.places.values() for path in paths}
                 return searched, having, referenced_files(searched.table, searched.io)
 

@@ -61,11 +61,11 @@ class SearchedTable:
     `io` are PyIceberg's properties. Raises FileNotFoundError where a file of a snapshot was removed meanwhile.
     """
 
-    def __init__(self, metadata_location: str, io: Mapping[str, str], wanted: WantedKeys) -> None:
+    def __init__(self, metadata_location: str, io: Mapping[str, str], sought: WantedKeys) -> None:
         with answering():
             self.table = StaticTable.from_metadata(metadata_location, dict(io))
-        self.io, self.wanted = io, wanted
-        self._key = {name: self.table.schema().find_field(name) for name in wanted.keys.column_names}
+        self.io, self.sought = io, sought
+        self._key = {name: self.table.schema().find_field(name) for name in sought.keys.column_names}
         types = {
             (field.field_id, str(field.field_type))
             for schema in self.table.schemas().values()
@@ -136,9 +136,9 @@ class SearchedTable:
 
     def hidden(self, snapshot_id: int, paths: Iterable[str]) -> dict[str, RowNumbers]:
         """Return the rows of data files that deletion vectors hide in a snapshot."""
-        wanted = set(paths)
+        path_set = set(paths)
         with answering():
-            tasks = [t for t in self.table.scan(snapshot_id=snapshot_id).plan_files() if t.file.file_path in wanted]
+            tasks = [t for t in self.table.scan(snapshot_id=snapshot_id).plan_files() if t.file.file_path in path_set]
             deletes = _read_all_delete_files(self.table.io, tasks)
         return {
             path: np.concatenate([some.to_numpy() for some in hidden]).astype(np.int64)
@@ -197,13 +197,13 @@ class SearchedTable:
             return self._rows[path]
         for name, field in self._key.items():
             low, high = ((bounds or {}).get(field.field_id) for bounds in (file.lower_bounds, file.upper_bounds))
-            column, kind = self.wanted.schema.column(name), field.field_type
+            column, kind = self.sought.schema.column(name), field.field_type
             compared = pa.types.is_integer(arrow_type(column)) or is_plain(column.compares_by or "")
             if not isinstance(kind, PrimitiveType) or str(kind) not in _BOUNDED or field.field_id in self._retyped:
                 continue
             if compared and low is not None and high is not None:  # bounds of collated texts tell nothing
                 lowest, highest = from_bytes(kind, low), from_bytes(kind, high)
-                allowed &= any(lowest <= value <= highest for value in self.wanted.keys.column(name).to_pylist())
+                allowed &= any(lowest <= value <= highest for value in self.sought.keys.column(name).to_pylist())
         self._rows[path] = self._numbers(*storage(self.io, path)) if allowed else np.empty(0, np.int64)
         return self._rows[path]
 
@@ -221,7 +221,7 @@ class SearchedTable:
     def _numbers(self, system: Any, path: str) -> RowNumbers:
         numbers, start = [np.empty(0, np.int64)], 0
         for keys in self._keys_in(system, path):
-            numbers.append(np.asarray(self.wanted.numbers(keys), np.int64) + start)
+            numbers.append(np.asarray(self.sought.numbers(keys), np.int64) + start)
             start += keys.num_rows
         return np.concatenate(numbers)
 
@@ -234,7 +234,7 @@ class SearchedTable:
             file = pq.ParquetFile(source)
             names = {field_id(column): column.name for column in file.schema_arrow}
             key_names = {name: names[field.field_id] for name, field in self._key.items() if field.field_id in names}
-            types = self.wanted.keys.schema
+            types = self.sought.keys.schema
             for group in range(file.num_row_groups):
                 rows = file.read_row_group(group, list(key_names.values()))
                 count = file.metadata.row_group(group).num_rows
@@ -255,7 +255,7 @@ class SearchedTable:
         return {
             number
             for system, path, numbers in files
-            for number in self.wanted.among(pa.concat_tables(self._keys_in(system, path)).take(numbers))
+            for number in self.sought.among(pa.concat_tables(self._keys_in(system, path)).take(numbers))
         }
 
     def moved(self) -> tuple[tuple[str, ...], ...]:

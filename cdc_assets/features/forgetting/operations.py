@@ -95,14 +95,14 @@ class ForgettingLake(Tickets, Protocol):
     def unfinished(self) -> Mapping[Life, str]:
         """Return the reasons why old snapshots of tables are still needed, a sentence each."""
 
-    def forget(self, life: Life, wanted: WantedKeys, at: Progress, mark: str, *, kept_out: bool) -> RemovedRows:
+    def forget(self, life: Life, sought: WantedKeys, at: Progress, mark: str, *, kept_out: bool) -> RemovedRows:
         """Take the rows of keys out of a table and all of its snapshots without a tag; repeated, it does what is left.
 
         Of keys that are not `kept_out` the table says through which position it had rows. Raises TableMoved where it is
         not applied as far as `at`, or another writer commits meanwhile.
         """
 
-    def search(self, life: Life, wanted: WantedKeys) -> SearchedFiles:
+    def search(self, life: Life, sought: WantedKeys) -> SearchedFiles:
         """Ask all that a table has for rows of the keys, and tell where they are."""
 
     def untag(self, life: Life, tag: str) -> None:
@@ -195,16 +195,16 @@ def report(feed: str, request: ForgetRequest, parts_done: Sequence[Done]) -> Ope
     if request.abandon:
         runs = cast("Sequence[Ticket]", parts_done)
         return OperationReport(
-            [{"table": left.table, "keys": left.keys, "began": left.since} for left in runs],
+            [{"table": run.table, "keys": run.keys, "began": run.since} for run in runs],
             [
                 line
-                for left in runs
+                for run in runs
                 for line in (
-                    f"{left.table}: {counted(left.keys, 'key')} of a run that began at {left.since} abandoned",
+                    f"{run.table}: {counted(run.keys, 'key')} of a run that began at {run.since} abandoned",
                     "  rows of them may be left; the journal says so, and status no more",
                 )
             ],
-            {"abandoned": len(runs), "keys": sum(left.keys for left in runs)},
+            {"abandoned": len(runs), "keys": sum(run.keys for run in runs)},
         )
     if request.dry_run:
         return found_report(dict(cast("Sequence[tuple[Life, SearchedFiles]]", parts_done)))
@@ -293,7 +293,7 @@ def find_rows(
     now, distinct = time.time(), list({tuple(key): key for key in keys}.values())
     work = _ForgetRun(pipeline, lake, Ticket("", "", "", now, now), lambda _: None)
     rows = looking_again(lambda: _find(work, table, distinct, until, name, frozenset()))
-    return {life: lake.search(life, wanted) for life, wanted in rows.targets.items() if life in rows.applied}
+    return {life: lake.search(life, sought) for life, sought in rows.targets.items() if life in rows.applied}
 
 
 def abandon(pipeline: Pipeline, lake: Tickets, table: str, run: str = "") -> tuple[Ticket, ...]:
@@ -304,8 +304,8 @@ def abandon(pipeline: Pipeline, lake: Tickets, table: str, run: str = "") -> tup
     """
     tickets = [ticket for ticket in lake.tickets() if ticket.table and is_called(table, (ticket.table,))]
     if not tickets:
-        known = ", ".join(sorted({ticket.table for ticket in lake.tickets() if ticket.table})) or "none"
-        raise BadSettings(f"no run that forgets rows of {table} has been left unfinished; known are: {known}.")
+        names = ", ".join(sorted({ticket.table for ticket in lake.tickets() if ticket.table})) or "none"
+        raise BadSettings(f"no run that forgets rows of {table} has been left unfinished; known are: {names}.")
     if alive := next((ticket for ticket in tickets if ticket.runs()), None):
         raise ForgetRefused(
             f"a run that began at {alive.since} still forgets rows of {table}: it was heard of at {alive.heard}. Wait "
@@ -350,10 +350,10 @@ class _ForgetRun:
     remove_cuts: bool = False
     removed_before: frozenset[str] = frozenset()
 
-    def without_cuts(self, life: Life, wanted: WantedKeys) -> frozenset[str]:
+    def without_cuts(self, life: Life, sought: WantedKeys) -> frozenset[str]:
         """Remove the cuts and tags whose snapshots of a table have rows of the keys, and return their names."""
         tagged = bool(self.remove_cuts and self.pipeline.lake.applied()[life].tags)
-        names = self.lake.search(life, wanted).tags if tagged else ()
+        names = self.lake.search(life, sought).tags if tagged else ()
         cuts = {cut.name for cut in cuts_of(self.pipeline.lake).cuts()} if names else set()
         cuts |= {request.name for request in cut_requests(self.pipeline.lake.decisions())} if names else set()
         if names:
@@ -398,13 +398,13 @@ class _SoughtRows:
 
     def are_in(self, life: Life, record: RecordContent) -> bool:
         """Return whether a record of a table has a key by its decoded rows, or was named by its place."""
-        known = self._is_known(life, record)
-        return record.place in self.sought.places and self.may_be_in(life, record) if known is None else known
+        has_key = self._is_known(life, record)
+        return record.place in self.sought.places and self.may_be_in(life, record) if has_key is None else has_key
 
     def may_be_in(self, life: Life, record: RecordContent) -> bool:
         """Return whether it has a key by its decoded rows, or by its bytes where its key was not decoded."""
-        known = self._is_known(life, record)
-        return self.sought.values.may_be_in(record.raw) if known is None else known
+        has_key = self._is_known(life, record)
+        return self.sought.values.may_be_in(record.raw) if has_key is None else has_key
 
     def _is_known(self, life: Life, record: RecordContent) -> bool | None:
         """Return whether the decoded rows of a record have a key, None where they do not say that."""
@@ -514,8 +514,8 @@ def _remove(work: _ForgetRun, rows: _SoughtRows) -> ForgetReport:
     mark, removed, count, cuts = uuid.uuid4().hex, list[RemovedRows](), rows.meant.keys.num_rows, set[str]()
     if kept_out is not None:
         work.say(f"{counted(count, 'key')} kept out {kept_out.until_text}, as {kept_out.name}")
-    for life, wanted in rows.targets.items():
-        work.say(f"{life}: looking for {counted(wanted.keys.num_rows, 'key')}")
+    for life, sought in rows.targets.items():
+        work.say(f"{life}: looking for {counted(sought.keys.num_rows, 'key')}")
         rows, gone = _taken_out(work, rows, life, mark, cuts)
         removed.append(gone)
     stages, may_have = lake.forget_stages(rows.targets, rows.may_be_in), rows.sought.values.may_be_in
@@ -528,7 +528,7 @@ def _remove(work: _ForgetRun, rows: _SoughtRows) -> ForgetReport:
     aside = (record for record in lake.quarantined() if rows.may_be_in(record.life, record.content))
     unknown = {*(record.content.place for record in aside), *rows.landed.unsearched}
     work.say("asking what is left")
-    searched = [lake.search(life, wanted) for life, wanted in rows.targets.items()]
+    searched = [lake.search(life, sought) for life, sought in rows.targets.items()]
     searched += [lake.search_stages(rows.targets, rows.may_be_in), lake.search_records(rows.may_be_in)]
     if pipeline.landing is not None:
         searched.append(looking_again(partial(search_landed, pipeline, pipeline.landing, rows.sought)))
@@ -605,7 +605,7 @@ def _as_applied_now(work: _ForgetRun, rows: _SoughtRows) -> _SoughtRows:
     Raises ForgetRefused where rows have come that are not applied to all tables, or another DDL is applied.
     """
     planned = work.pipeline.planner.plan(whole=True)[1]
-    targets = {life: wanted for life, wanted in rows.targets.items() if not planned.applied[life].is_purged}
+    targets = {life: sought for life, sought in rows.targets.items() if not planned.applied[life].is_purged}
     reasons = _reasons(work, planned, targets, rows_too=rows.kept_out is None)
     reasons += [
         f"the DDL of version {planned.applied[life].ddl} was applied to {life} meanwhile"

@@ -85,16 +85,20 @@ def decide(pipeline: Pipeline, planned: Plan, meant: MeantTable, until: Tso, nam
     return _with_former(decision, by_name(kept_out(pipeline.lake.decisions())).get(decision.name, ()), table)
 
 
-def _with_former(decision: ForgottenKeys, known: Sequence[ForgottenKeys], table: TableHistory) -> ForgottenKeys:
+def _with_former(decision: ForgottenKeys, decisions: Sequence[ForgottenKeys], table: TableHistory) -> ForgottenKeys:
     """Return a decision about a table, which may stand beside those of the same name.
 
     None of their keys is let in by that, and none that is let in meanwhile comes back by it. Digests of another form
     are not known of the same keys: as many have to come. Raises BadSettings.
     """
     names = {name.folded for name, _, _ in table.names}
-    if known and not any(former_keys.table.folded in names or table.life in former_keys.lives for former_keys in known):
-        raise BadSettings(f"{known[0].name} is a decision about {known[0].table}. Give this one another --decision.")
-    for former_keys in known:
+    if decisions and not any(
+        former_keys.table.folded in names or table.life in former_keys.lives for former_keys in decisions
+    ):
+        raise BadSettings(
+            f"{decisions[0].name} is a decision about {decisions[0].table}. Give this one another --decision."
+        )
+    for former_keys in decisions:
         if decision.until < former_keys.until:
             raise BadSettings(
                 f"{former_keys.name} keeps out {counted(len(former_keys.digests), 'key')} {former_keys.until_text}, "
@@ -107,7 +111,7 @@ def _with_former(decision: ForgottenKeys, known: Sequence[ForgottenKeys], table:
                 f"{former_keys.name} keeps out {counted(len(former_keys.digests), 'key')} {former_keys.until_text}, "
                 f"and not {decision.until_text}. Give the others another --decision."
             )
-    forms = united(known, whenever=True)
+    forms = united(decisions, whenever=True)
     same_form = next((form for form in forms if (form.part, form.seal) == (decision.part, decision.seal)), None)
     if same_form is not None:
         if len(forms) > 1 and not set(decision.digests) <= set(same_form.digests):
@@ -138,8 +142,8 @@ def let_in(pipeline: Pipeline, table: str, name: str, run: str = "") -> Forgotte
     named = [decision for decision in decisions if is_called(table, (decision.table, *decision.lives))]
     about = by_name(dict.fromkeys((*named, *of_meant)))
     if name not in about:
-        known = ", ".join(about) or "none"
-        raise BadSettings(f'"{name}" is no decision about {table} that keeps keys out; known are: {known}.')
+        names = ", ".join(about) or "none"
+        raise BadSettings(f'"{name}" is no decision about {table} that keeps keys out; known are: {names}.')
     parts, changefeed = by_name(decisions)[name], pipeline.settings.name
     for part in parts:
         pipeline.lake.remove_decision(part)

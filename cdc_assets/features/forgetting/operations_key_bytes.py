@@ -76,8 +76,11 @@ def key_bytes(
     columns = [schema.column(name) for name in keys.column_names]
     zone = ZoneInfo(wire.timezone)
     key_values = [
-        [_value(column, text, value, zone) for column, text, value in zip(columns, given, row.values(), strict=True)]
-        for given, row in zip(texts, keys.to_pylist(), strict=True)
+        [
+            _value(column, text, value, zone)
+            for column, text, value in zip(columns, key_texts, row.values(), strict=True)
+        ]
+        for key_texts, row in zip(texts, keys.to_pylist(), strict=True)
     ]
     return KeyBytes(key_values, seal, not has_text(wire))
 

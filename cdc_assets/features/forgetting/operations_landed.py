@@ -61,7 +61,7 @@ class LandedRows:
     """Landed messages that contain rows of the keys. `lost` says through which position tables have other rows there,
     too.
 
-    `unapplied` are messages with rows that a window is still to bring in, `wanted` such where these are of other
+    `unapplied` are messages with rows that a window is still to bring in, `shared` such where these are of other
     tables, with them, and `unsearched` such of which nobody can tell whether they have rows of the keys.
     """
 
@@ -69,7 +69,7 @@ class LandedRows:
     places: set[tuple[Partition, int]] = field(default_factory=set)
     lost: dict[TableId, Tso] = field(default_factory=dict)
     unapplied: set[str] = field(default_factory=set)
-    wanted: set[str] = field(default_factory=set)
+    shared: set[str] = field(default_factory=set)
     unsearched: set[str] = field(default_factory=set)
 
     def refuse_unapplied(self) -> None:
@@ -80,9 +80,9 @@ class LandedRows:
                 "keys that are not applied yet, and that may be wanted. Apply the changefeed first, or keep the keys "
                 "out of them, too (--until)."
             )
-        if self.wanted:
+        if self.shared:
             raise ForgetRefused(
-                f"nothing was forgotten: {first_of(sorted(self.wanted), 'message')} of the landing has rows of another "
+                f"nothing was forgotten: {first_of(sorted(self.shared), 'message')} of the landing has rows of another "
                 "table beside those of the keys, which would go with them and are not applied yet. Apply the "
                 "changefeed first; a table that is held has to be released before."
             )
@@ -148,7 +148,7 @@ def _note_others(landing: Landing, stored: Landed, planned: Plan, landed: Landed
             rows = rows.filter(pc.and_(is_filled(rows), later))
             named = zip(*(rows.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
             places = {(Partition(topic, number), offset) for topic, number, offset in named} & landed.places
-            landed.wanted |= {f"{partition} offset {offset} ({split.table})" for partition, offset in places}
+            landed.shared |= {f"{partition} offset {offset} ({split.table})" for partition, offset in places}
 
 
 Names = Sequence[tuple[TableId, Tso, Tso]]
@@ -158,9 +158,9 @@ def _passed_over(planned: Plan, files: Sequence[DataFile], named: Mapping[Life, 
     """Yield windows of files that no step takes: of what is held, and of rows that are in a dump."""
     for file in files:
         where = file.root, file.version
-        known = planned.history.decoding.get(where, ())
-        for name, schema in known:
-            siblings = {where: tuple(pair for pair in known if pair[0] != name)}
+        versions = planned.history.decoding.get(where, ())
+        for name, schema in versions:
+            siblings = {where: tuple(pair for pair in versions if pair[0] != name)}
             for life, names in named.items():
                 if any(other_name.folded == name.folded for other_name, _, _ in names):
                     reading = RowReading({where: (name, schema)}, tuple(names), siblings=siblings)
@@ -206,21 +206,23 @@ def _find(
             )
         split = split if schema is None else replace(split, schema=schema)
         changes, partition = split.changes, file.messages.partition
-        wanted = of_keys(changes, keys_like(keys, changes, split.schema), split.schema) if changes.num_rows else changes
+        matches = (
+            of_keys(changes, keys_like(keys, changes, split.schema), split.schema) if changes.num_rows else changes
+        )
         rejects = {reject.line: reject for reject in split.decoded.rejects}
         raw = raw_records(split.wire, split.data, rejects.keys())
         raw |= {line: reject.raw for line, reject in rejects.items() if reject.raw}
-        known = {
+        verdicts = {
             line: record_has_key(rejects[line].keys, split.schema.in_lake, keys, sought.values.seal) for line in raw
         }
-        unknown = {line for line, data in raw.items() if known[line] is None and sought.values.may_be_in(data)}
-        if not (wanted.num_rows or any(known.values()) or unknown):
+        unknown = {line for line, data in raw.items() if verdicts[line] is None and sought.values.may_be_in(data)}
+        if not (matches.num_rows or any(verdicts.values()) or unknown):
             continue
-        positions, wanted_positions = _positions(changes), _positions(wanted)
+        positions, wanted_positions = _positions(changes), _positions(matches)
         messages = record_places(split.wire, split.data, {*(line for line, _ in positions), *rejects})
         rejected = {
             line: rejects[line]
-            for line, is_known in known.items()
+            for line, is_known in verdicts.items()
             if is_known or (line in unknown and messages[line] in sought.places)
         }
         lines = {line for line, _ in wanted_positions}.union(rejected)

@@ -81,7 +81,7 @@ def meant_table(planned: Plan, text: str, texts: Sequence[Sequence[str]]) -> Mea
     namesakes = {
         life
         for life, other in planned.sources.items()
-        if name is not None and any(known.folded == name.folded for known, _, _ in other.names)
+        if name is not None and any(former.folded == name.folded for former, _, _ in other.names)
     }
     if name is None or is_called(text, (table.life,)):
         return MeantTable(table, schema, texts, keys, {table.life}, namesakes - {table.life})
@@ -90,7 +90,7 @@ def meant_table(planned: Plan, text: str, texts: Sequence[Sequence[str]]) -> Mea
         for life, state in planned.applied.items()
         if life.source not in planned.sources
         and not state.is_purged
-        and any(known is not None and known.folded == name.folded for known in (life.born_as, state.name))
+        and any(former is not None and former.folded == name.folded for former in (life.born_as, state.name))
     )
     if places := [str(life) for life in sorted(unknown)]:
         raise ForgetRefused(
@@ -145,10 +145,10 @@ def _keys_in(texts: Sequence[Sequence[str]], schema: TableSchema, life: Life) ->
 def keys_by_source(planned: Plan, targets: Mapping[Life, WantedKeys]) -> dict[Life, pa.Table]:
     """Return the keys by the source's tables that the lake's are of; their columns have the names that stay."""
     keys: dict[Life, pa.Table] = {}
-    for life, wanted in targets.items():
+    for life, target in targets.items():
         names = planned.sources[life.source].origins_at(planned.applied[life].ddl)
-        columns = (wanted.schema.column(name).source_name for name in wanted.keys.column_names)
-        keys[life.source] = wanted.keys.rename_columns([names.get(name, name) for name in columns])
+        columns = (target.schema.column(name).source_name for name in target.keys.column_names)
+        keys[life.source] = target.keys.rename_columns([names.get(name, name) for name in columns])
     return keys
 
 

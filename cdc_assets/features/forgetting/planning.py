@@ -133,8 +133,8 @@ def _fitting(
         raise UnknownKeys(reason, alike[0], "give privacy_key as it was when they were forgotten")
     forms = united(parts, whenever=True)
     whole = max(forms, key=lambda decision: len(decision.digests))
-    known = [decision for decision in forms if (decision.form, decision.seal) == (form, seal.fingerprint)]
-    fitting = max(known, key=lambda decision: len(decision.digests), default=None)
+    usable = [decision for decision in forms if (decision.form, decision.seal) == (form, seal.fingerprint)]
+    fitting = max(usable, key=lambda decision: len(decision.digests), default=None)
     if fitting is not None and len(fitting.digests) >= len(whole.digests):
         return [decision for decision in parts if (decision.part, decision.seal) == (fitting.part, fitting.seal)]
     by = f"({'; '.join(form) or 'no key'})"

@@ -45,8 +45,8 @@ def forget_lines(report: ForgetReport) -> Iterator[str]:
     if report.stages:
         yield f"  removed   {counted(report.stages, 'window')} that had been staged with the rows and not committed"
     if report.scratch:
-        left = counted(report.scratch, "directory", "directories")
-        yield f"  removed   {left} that killed runs had left in this machine's directory for temporary files"
+        directories = counted(report.scratch, "directory", "directories")
+        yield f"  removed   {directories} that killed runs had left in this machine's directory for temporary files"
     if report.messages:
         yield f"  emptied   {counted(report.messages, 'message')} of the landing"
     for table in report.lost:

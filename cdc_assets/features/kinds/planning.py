@@ -267,7 +267,7 @@ def _asides(
 
     A name that another table gives up before this one ends is free then.
     """
-    wanted, taken = dict[TableId, Tso](), list[tuple[TableId, Tso, Life]]()
+    owners, taken = dict[TableId, Tso](), list[tuple[TableId, Tso, Life]]()
     for life, table in lives.items():
         state = applied.get(life)
         seen = -1 if state is None else state.ddl
@@ -283,13 +283,13 @@ def _asides(
             for number, (name, _) in enumerate(names):
                 if name is not None:
                     until = next((at for other, at in names[number:] if other != name and at > seen), FOREVER)
-                    wanted[name.folded] = max(until, wanted.get(name.folded, 0))
+                    owners[name.folded] = max(until, owners.get(name.folded, 0))
     for life in (*idle, *ends):
         at = ends.get(life)
         name = applied[life].name if at is None else lives[life].called_at(at)
         since = applied[life].ddl if at is None else at
         taken_names = {other_name for other_name, position, other in taken if other != life and position >= since}
-        is_wanted = name is not None and wanted.get(name.folded, -1) > (-1 if at is None else at)
+        is_wanted = name is not None and owners.get(name.folded, -1) > (-1 if at is None else at)
         if name is not None and (is_wanted or name.folded in taken_names):
             yield RenameTable(life, since, _aside(name, life), late=at is None)
 
@@ -500,8 +500,8 @@ def _refusals(twin: TableHistory, rule: HistoryRule, *, positions: bool, is_late
         if event.at >= first and (reason := history_kind(life.kind).refuses(event.after)):
             yield HoldTable(life, event.at, reason)
             break
-    known = {column.name.lower() for column in twin.schema.columns}
-    missing = [name for name in (*rule.track, *rule.track_except) if name.lower() not in known]
+    names = {column.name.lower() for column in twin.schema.columns}
+    missing = [name for name in (*rule.track, *rule.track_except) if name.lower() not in names]
     if missing:
         yield HoldTable(
             life,

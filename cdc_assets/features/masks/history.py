@@ -55,8 +55,8 @@ def applied(history: History, policy: MaskPolicy) -> History:
         column_masks = {
             column: mask or policy.of(name.schema, name.table, column) for column, mask in column_masks.items()
         }
-        known = {column: mask for column, mask in column_masks.items() if mask is not None}
-        return _masked(schema, known, name.folded in private or policy.concerns(name.schema, name.table))
+        named_masks = {column: mask for column, mask in column_masks.items() if mask is not None}
+        return _masked(schema, named_masks, name.folded in private or policy.concerns(name.schema, name.table))
 
     decoding = {
         where: tuple((name, read(name, schema)) for name, schema in tables)
@@ -310,11 +310,11 @@ def _read(text: str, schema: TableSchema) -> set[str]:
     """Return the columns that an expression reads, those that its virtual columns are made of included."""
     own = {fold_name(column.name): column for column in schema.columns}
     names: set[str] = set()
-    left = [text]
-    while left:
-        for name in {fold_name(column_name) for column_name in names_in(left.pop())} & own.keys() - names:
+    texts = [text]
+    while texts:
+        for name in {fold_name(column_name) for column_name in names_in(texts.pop())} & own.keys() - names:
             names.add(name)
-            left += [own[name].generated] if own[name].generated else []
+            texts += [own[name].generated] if own[name].generated else []
     return names
 
 

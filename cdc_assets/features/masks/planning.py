@@ -103,8 +103,8 @@ def _changes(changes: tuple[SchemaChange, ...], before: TableSchema, after: Tabl
             case AddColumn(column) | ContinueColumn(column) if column.name in absent:
                 continue
             case AddColumn(column, default) | ContinueColumn(column, default) if columns[column.name].mask is not None:
-                kept, value = _default(columns[column.name], default)
-                lake_changes.append(replace(change, column=kept, default=value))
+                lake_column, value = _default(columns[column.name], default)
+                lake_changes.append(replace(change, column=lake_column, default=value))
             case DropColumn(name) if name in gone:
                 continue
             case RenameColumn(old) if old in gone:
@@ -124,8 +124,8 @@ def _changes(changes: tuple[SchemaChange, ...], before: TableSchema, after: Tabl
 
 def _default(column: Column, default: object) -> tuple[Column, object]:
     """Return the column with its default for rows that are there masked, as it would be in a row that is read."""
-    kept = column.in_lake
-    assert kept is not None
+    lake_column = column.in_lake
+    assert lake_column is not None
     try:
         value = masked_array(default_array(replace(column, mask=None), default, 1), column)[0].as_py()
     except CdcError:
@@ -133,15 +133,15 @@ def _default(column: Column, default: object) -> tuple[Column, object]:
             f'the default of the new column "{column.name}" is none of its type, so the masked values of rows that are '
             "there are not known."
         ) from None
-    return kept, value
+    return lake_column, value
 
 
 def _retyped(change: RetypeColumn, column: Column) -> Iterator[SchemaChange]:
     """Yield the changes that another type of a masked column makes; raise where its masked values would change."""
-    mask, kept = column.mask, column.in_lake
-    if mask is None or kept is None:
+    mask, lake_column = column.mask, column.in_lake
+    if mask is None or lake_column is None:
         return
-    old, new = replace(change.old, mask=mask).in_lake, kept
+    old, new = replace(change.old, mask=mask).in_lake, lake_column
     assert old is not None
     if mask.leaves_types and not mask.types and not same_masked(change.old, change.new):
         raise _Unmaskable(

@@ -54,13 +54,13 @@ def key_of(variable: str, where: str) -> bytes:
         ) from None
 
 
-def mask_of(pattern: object, given: Any) -> MaskSettings:
+def mask_of(pattern: object, value: Any) -> MaskSettings:
     """Return the mask of a line of the setting; raises ValueError with the forms that it may have."""
     line = MaskLine(str(pattern), Mask("null"))
     assert line.parts
-    match given:
+    match value:
         case MaskSettings():
-            return given
+            return value
         case None | "null":
             return MaskSettings(way="null")
         case "drop":

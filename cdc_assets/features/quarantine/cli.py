@@ -40,21 +40,21 @@ if TYPE_CHECKING:
 @click.option("--table", metavar="SCHEMA.TABLE", default="", help="One table (default: all).")
 @click.option("--all", "closed", is_flag=True, help="Show replayed and purged records too.")
 @common_options
-def quarantine(as_json: bool, debug: bool, replay: bool, table: str, closed: bool, **given: Any) -> int:
+def quarantine(as_json: bool, debug: bool, replay: bool, table: str, closed: bool, **options: Any) -> int:
     """Show the records that were set aside because they do not fit, or replay them.
 
     Showing them needs the lake only (--warehouse; --name for one changefeed of it); replaying them the changefeed too.
     """
-    return _replay(as_json, table, given) if replay else _show_quarantine(as_json, table, closed, given)
+    return _replay(as_json, table, options) if replay else _show_quarantine(as_json, table, closed, options)
 
 
-def _show_quarantine(as_json: bool, table: str, closed: bool, given: dict[str, Any]) -> int:
+def _show_quarantine(as_json: bool, table: str, closed: bool, options: dict[str, Any]) -> int:
     from cdc_assets.operations.named import is_called
     from cdc_assets.operations.status import quarantined_records
     from cdc_assets.report.as_json import record_json
     from cdc_assets.report.text import record_lines
 
-    lake, names = lake_and_names(given)
+    lake, names = lake_and_names(options)
     rows = [
         (name, row)
         for name in names
@@ -94,27 +94,27 @@ def _refuse_unknown(lake: LakeSettings, names: list[str], table: str) -> None:
         raise no_such_table(table, tables, "a present name")
 
 
-def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:
+def _replay(as_json: bool, table: str, options: dict[str, Any]) -> int:
     from cdc_assets.features.quarantine.operations import replay
     from cdc_assets.operations.opening import open_pipeline
 
-    target, code, replayed = target_of(given), DONE, []
+    target, code, replayed = target_of(options), DONE, []
     lake = lake_of(target)
     for settings in target.changefeeds:
         with open_pipeline(settings, lake) as pipeline:
             done = replay(pipeline, table)
-        code = max(code, HELD if any(result.left for result in done) else DONE)
+        code = max(code, HELD if any(result.waiting for result in done) else DONE)
         replayed += [(settings.name, result) for result in done]
     if as_json:
         show_json(
             [
-                {"changefeed": name, "table": str(o.table), "replayed": o.rows, "left": o.left, "reason": o.reason}
+                {"changefeed": name, "table": str(o.table), "replayed": o.rows, "left": o.waiting, "reason": o.reason}
                 for name, o in replayed
             ]
         )
         return code
     for _, result in replayed:
-        click.echo(f"{result.table}: {counted(result.rows, 'record')} replayed, {result.left:,} still in quarantine")
+        click.echo(f"{result.table}: {counted(result.rows, 'record')} replayed, {result.waiting:,} still in quarantine")
         if result.reason:
             click.echo(f"  {result.reason}", err=True)
     if not replayed:

@@ -146,16 +146,16 @@ class Quarantine:
         place = self._state.place_of(self.identifier)
         if place is None:
             return {}
-        known = (place, self._state.changefeed)
-        if known not in _counted:
+        cache_key = (place, self._state.changefeed)
+        if cache_key not in _counted:
             records = self._records(_PLACE)
             for other in [other for other in _counted if other[0] != place]:
                 del _counted[other]
-            _counted[known] = Counter(
+            _counted[cache_key] = Counter(
                 life for (life, _), record in records.items() if record.first and not record.replayed
             )
         purged = self._state.tombstones()
-        return {life: count for life, count in _counted[known].items() if life not in purged}
+        return {life: count for life, count in _counted[cache_key].items() if life not in purged}
 
     def tokens(self, life: Life) -> dict[tuple[str, int], set[str]]:
         """Return the open records of a table by file and line, with the tokens of replays that began to commit them."""
@@ -188,7 +188,7 @@ class Quarantine:
         there, and they are taken back then: whoever forgets marks the table before searching for records.
         """
         refuse_revised(step.life)
-        known = self._records([*_PLACE, "reason"])
+        recorded = self._records([*_PLACE, "reason"])
         token = uuid.uuid4().hex
         constants = {"lo": step.lo, "run": run, "token": token}
 
@@ -197,7 +197,7 @@ class Quarantine:
                 rows = read_rows(io, file)
                 places = zip(*(rows.column(name).to_pylist() for name in ("file", "line", "reason")), strict=True)
                 new = [
-                    not known.get((step.life, (file, line)), _Record()).says(reason, step.lo)
+                    not recorded.get((step.life, (file, line)), _Record()).says(reason, step.lo)
                     for file, line, reason in places
                 ]
                 if any(new):
@@ -268,9 +268,9 @@ class Quarantine:
             self._filter(kept)
         return tuple(place for _, place in chosen)
 
-    def _filter(self, kept: Callable[[pa.Table], pa.Array]) -> None:
+    def _filter(self, keep: Callable[[pa.Table], pa.Array]) -> None:
         """Remove the events that are not kept. Raises TableMoved where others replace files all the time."""
-        action = partial(self.events.filter, self._state.changefeed, kept)
+        action = partial(self.events.filter, self._state.changefeed, keep)
         retrying(action, _ATTEMPTS, TableMoved, pause_seconds=0.2)
 
     def search(self, has: HasKeys) -> tuple[int, int, tuple[str, ...]]:
@@ -309,10 +309,10 @@ class Quarantine:
             "happened_at": datetime.now(timezone.utc),
             "identity": format_identity(life),
         }
-        given = set(rows.column_names)
+        names = set(rows.column_names)
         columns = [
             rows.column(column.name)
-            if column.name in given
+            if column.name in names
             else pa.repeat(pa.scalar(constants.get(column.name), column.type), rows.num_rows)
             for column in EVENTS
         ]

@@ -38,12 +38,12 @@ __all__ = ["ReplayResult", "replay"]
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """The result of replaying one table's records. `left` are still open; `reason` says why some were not replayed."""
+    """The result of replaying one table's records: `waiting` stay open, `reason` says why some were not replayed."""
 
     life: Life
     table: TableId
     rows: int = 0
-    left: int = 0
+    waiting: int = 0
     reason: str = ""
     error: CdcError | None = field(default=None, compare=False)
 
@@ -73,7 +73,7 @@ def replay(pipeline: Pipeline, table: str = "") -> tuple[ReplayResult, ...]:
         return ()
     done = []
     for life, rows in sorted(lives.items()):
-        name, left, reasons = rows[-1].table, len(rows), list[str]()
+        name, waiting, reasons = rows[-1].table, len(rows), list[str]()
         try:
             if life not in applied:
                 raise TableHeld(f"{life} is not in the lake. Apply the changefeed first.", table=str(life))
@@ -90,12 +90,14 @@ def replay(pipeline: Pipeline, table: str = "") -> tuple[ReplayResult, ...]:
                 if not some:
                     continue
                 bad = looking_again(partial(_replayed, pipeline, some, applied[life]))
-                left -= len(some) - len(bad)
+                waiting -= len(some) - len(bad)
                 reasons += bad
             more_text = f"; {counted(len(reasons) - 1, 'more record')} of it" if reasons[1:] else ""
-            done.append(ReplayResult(life, name, len(rows) - left, left, f"{reasons[0]}{more_text}" if reasons else ""))
+            done.append(
+                ReplayResult(life, name, len(rows) - waiting, waiting, f"{reasons[0]}{more_text}" if reasons else "")
+            )
         except (InputError, Retryable) as error:
-            done.append(ReplayResult(life, name, len(rows) - left, left, error.message, error))
+            done.append(ReplayResult(life, name, len(rows) - waiting, waiting, error.message, error))
     return tuple(done)
 
 
@@ -137,8 +139,8 @@ def _plan_replay(pipeline: Pipeline, rows: Sequence[QuarantinedRow], applied: Ap
             "Restore them, or rebuild the table from a changefeed that has all of its rows.",
             table=str(life),
         )
-    known = tuple(file for file in listing.schema_files if file.version <= applied.ddl)
-    past = replace(listing, schema_files=known, checkpoint=through)
+    past_files = tuple(file for file in listing.schema_files if file.version <= applied.ddl)
+    past = replace(listing, schema_files=past_files, checkpoint=through)
     begun = replace(AppliedState(Progress(lo, Phase.ROWS), lo, applied.name), base=applied.base, layout=applied.layout)
     begun = replace(begun, begins=applied.begins)
     planned = plan_replay(pipeline, ReplayRequest(past, {}, begins={life: begun}))
@@ -217,8 +219,8 @@ def _changed_since(paths: Iterable[str], before: Mapping[str, FileStats], listin
     files = {file.name: file for file in (*listing.data_files, *_brought(listing))}
 
     def as_read(file: DataFile) -> bool:
-        known = before.get(file.name)
-        return known is not None and (file.size, file.etag) == (known.size, known.etag)
+        read_before = before.get(file.name)
+        return read_before is not None and (file.size, file.etag) == (read_before.size, read_before.etag)
 
     return any(files[path].messages is None and not as_read(files[path]) for path in paths)
 

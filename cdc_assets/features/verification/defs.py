@@ -22,10 +22,10 @@ def job_events(
     carry_out: Callable[[], Iterator[TableComparison]],
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield the check of each table of the lake that was compared, with the rows that differ."""
-    known = set(known_tables(source.lake, source.changefeed.name, source.changefeed.namespace))
+    tables = set(known_tables(source.lake, source.changefeed.name, source.changefeed.namespace))
     for comparison in carry_out():
         context.log.info("\n".join(comparison_lines(replace(comparison, rows=()))))
-        if comparison.table in known:
+        if comparison.table in tables:
             key = lake_key(source.changefeed, comparison.table)
             result = equality_result(key, comparison, comparison.through, source.changefeed.verify.stale_days)
             yield evaluation(key, _with_rows(result, comparison))

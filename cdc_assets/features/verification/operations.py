@@ -373,14 +373,14 @@ class _Proof:
         lives = self.plan.history.lives.items()
         names = [table.name for life, table in lives if table.name is not None and not life.kind]
         names += [cut_table.name for cut_table in self.cut.tables] if self.cut is not None else []
-        known = ByName(dict.fromkeys(names))
+        own_names = ByName(dict.fromkeys(names))
         beside = ByName({table.name: None for table in self.plan.sources.values() if table.name is not None})
         options, rules = self.pipeline.settings.source_options, self.pipeline.settings.history_rules
         for table in self.dump.tables:
             rule = rule_of(rules, table.id)
             if rule is not None and rule.excludes:
                 continue
-            if table.id not in known and self.filters.names(table.id) and options.captures(table.id) is not False:
+            if table.id not in own_names and self.filters.names(table.id) and options.captures(table.id) is not False:
                 reason = (
                     "the source has it and the lake does not: nothing of it is in the changefeed, by its filter or "
                     "since nothing was written into it since the changefeed began."
@@ -576,7 +576,7 @@ class _TablePair:
         )
         earlier: Mapping[Tso, int] = {}
         if plan is not None:
-            comparison = replace(comparison, borders=plan.borders, known=plan.known)
+            comparison = replace(comparison, borders=plan.borders, equal=plan.equal)
             rows, earlier = self._in_ranges(comparison, lake, source, plan, bare, executors), plan.earlier
         else:
             rows = replace(comparison, borders=borders).run(lake, source, executors=executors)
@@ -610,9 +610,9 @@ class _TablePair:
         scan = self.scan
         if not key or scan.rows is None or scan.rows < _SAMPLED:
             return None
-        kept = max(1, scan.rows // _SAMPLED)
+        step = max(1, scan.rows // _SAMPLED)
         blocks = (rows for piece in scan.pieces() for rows in scan.read_file(piece, key[:1]))
-        return borders_of(rows.column(0).take(pa.array(range(0, rows.num_rows, kept))) for rows in blocks)
+        return borders_of(rows.column(0).take(pa.array(range(0, rows.num_rows, step))) for rows in blocks)
 
     def _note_losses(self, own: TableSchema) -> None:
         """Note by column which losses the feed may have made."""

@@ -46,8 +46,8 @@ def loss_between(column: Column, rules: Collection[str], zone: str, lake: Any, s
     if column.type == "TIMESTAMP" and _is_earlier(lake, source, zone):
         return AMBIGUOUS_TIME
     for rule in rules:
-        known = _RULES.get(rule)
-        if known(column, lake, source) if known is not None else lake is None and rule.startswith(MADE_NULL):
+        applies = _RULES.get(rule)
+        if applies(column, lake, source) if applies is not None else lake is None and rule.startswith(MADE_NULL):
             return rule
     return ""
 

@@ -57,14 +57,14 @@ class EqualRange:
 
 @dataclass(frozen=True, slots=True)
 class RangePlan:
-    """Ranges of a column, between `borders`: the `known` ones are equal, the `open_ranges` are to be compared.
+    """Ranges of a column, between `borders`: those of `equal` are, the `open_ranges` are to be compared.
 
-    `earlier` counts the rows of the known ones by the TSO as of which they were compared.
+    `earlier` counts the rows of the equal ones by the TSO as of which they were compared.
     """
 
     column: Column
     borders: pl.Series
-    known: frozenset[int]
+    equal: frozenset[int]
     open_ranges: tuple[range, ...]
     earlier: Mapping[Tso, int]
 
@@ -107,17 +107,17 @@ def plan_ranges(
         tuple(None if text is None else _value(text, borders.dtype) for text in (equal_range.low, equal_range.high))
         for equal_range in equal
     ]
-    known = frozenset(
+    numbers = frozenset(
         number
         for number in range(len(limits) - 1)
         if any(_is_within(limits[number], limits[number + 1], *interval) for interval in intervals)
     )
     questions = min(_MOST, max(_FEWEST, rows // _ROWS_AT_ONCE))
-    number_ranges = grouped([number for number in range(len(limits) - 1) if number not in known], questions)
+    number_ranges = grouped([number for number in range(len(limits) - 1) if number not in numbers], questions)
     earlier = Counter[Tso]()
     for equal_range in equal:
         earlier[equal_range.at] += equal_range.rows
-    return RangePlan(column, borders, known, number_ranges, dict(earlier))
+    return RangePlan(column, borders, numbers, number_ranges, dict(earlier))
 
 
 def _is_within(low: Any, high: Any, begin: Any, end: Any) -> bool:
@@ -220,12 +220,12 @@ class SourceReader:
             count = decoded.changes.num_rows
             self.pace.wait(count)
             rows = decoded.changes.select(self.names).rename_columns(self.lake_names)
-            left = _without(rows, self.excluded)
-            yield left, BlockFacts(count, count - left.num_rows, decoded.notes)
+            compared = _without(rows, self.excluded)
+            yield compared, BlockFacts(count, count - compared.num_rows, decoded.notes)
 
 
 def _without(rows: pa.Table, excluded: Excluded) -> pa.Table:
     """Return the rows whose keys are not excluded."""
-    for known, schema in excluded:
-        rows = rows.filter(pc.invert(excluded_rows(rows, schema, known, 0)))
+    for exclusion, schema in excluded:
+        rows = rows.filter(pc.invert(excluded_rows(rows, schema, exclusion, 0)))
     return rows

@@ -188,8 +188,8 @@ def _images(step: ApplyRows, unequal: UnequalRows, place: str) -> pa.Table:
         values = [None if number is None else row[number] for _, row in images]
         columns[column.name] = pa.array(values, arrow_type(column))
     if absent:
-        left = [absent if op > 0 else None for op, _ in images]
-        columns[UNCHANGED] = pa.array(left, pa.list_(pa.string()))
+        unchanged = [absent if op > 0 else None for op, _ in images]
+        columns[UNCHANGED] = pa.array(unchanged, pa.list_(pa.string()))
     return pa.table(columns)
 
 
@@ -209,14 +209,14 @@ def _rows_of_same_key(scan: LakeRows, schema: TableSchema, unequal: UnequalRows)
     shape = pa.schema([(column.name, arrow_type(column)) for column in unequal.columns])
     places = {name: shape.get_field_index(name) for name in schema.key}
     values = [pa.array([row[place] for row in rows], shape.field(name).type) for name, place in places.items()]
-    keys, known = pa.table(values, names=list(places)), Counter(rows)
+    keys, numbers = pa.table(values, names=list(places)), Counter(rows)
     source_rows: list[Row] = []
     for piece in scan.pieces():
         for block in scan.read_file(piece, shape.names):
             for row in rows_of(frame_of(of_keys(block.cast(shape), keys, schema))):
-                if not known[row]:
+                if not numbers[row]:
                     source_rows.append(row)
-                known[row] -= bool(known[row])
+                numbers[row] -= bool(numbers[row])
     return source_rows
 
 
@@ -225,19 +225,19 @@ def _lacking(lake: RepairableLake, step: ApplyRows, unequal: UnequalRows) -> Une
     is not, or wrong by less. Its rows are those that its changes lead to.
     """
     directed = [(lake_row, -1) if lake_row is not None else (source_row, 1) for lake_row, source_row in unequal.rows]
-    wanted = list(dict.fromkeys(row for row, _ in directed if row is not None))
+    directed_rows = list(dict.fromkeys(row for row, _ in directed if row is not None))
     names = [column.name for column in unequal.columns]
     own = step.schema.lake_names
-    of_mirror = _counts(lake.scan(step.life.source), unequal.columns, wanted, names)
-    of_log = _counts(lake.scan(step.life), unequal.columns, wanted, [own[name] for name in names], CHANGE_TYPE)
-    spare = {row: in_log - in_mirror for row, in_mirror, in_log in zip(wanted, of_mirror, of_log, strict=True)}
-    left: list[tuple[Row | None, Row | None]] = []
+    of_mirror = _counts(lake.scan(step.life.source), unequal.columns, directed_rows, names)
+    of_log = _counts(lake.scan(step.life), unequal.columns, directed_rows, [own[name] for name in names], CHANGE_TYPE)
+    spare = {row: in_log - in_mirror for row, in_mirror, in_log in zip(directed_rows, of_mirror, of_log, strict=True)}
+    remaining: list[tuple[Row | None, Row | None]] = []
     for pair, (row, direction) in zip(unequal.rows, directed, strict=True):
         if row is not None and spare[row] * direction > 0:
             spare[row] -= direction
         else:
-            left.append(pair)
-    return replace(unequal, rows=left)
+            remaining.append(pair)
+    return replace(unequal, rows=remaining)
 
 
 def _counts(
@@ -246,7 +246,7 @@ def _counts(
     """Return the number of times that each row stands in a table, by these columns; in a log, by its changes."""
     kinds = pa.schema([pa.field(str(at), arrow_type(column)) for at, column in enumerate(columns)])
     values = [pa.array(each, kind) for each, kind in zip(zip(*rows, strict=True), kinds.types, strict=True)]
-    wanted = _hashes(pa.Table.from_arrays(values, schema=kinds)).with_row_index("row")
+    row_hashes = _hashes(pa.Table.from_arrays(values, schema=kinds)).with_row_index("row")
     counts = [0] * len(rows)
     for piece in scan.pieces():
         for block in scan.read_file(piece, [*names, *([change_type] if change_type else [])]):
@@ -255,7 +255,7 @@ def _counts(
             if change_type:
                 words = pl.Series(block.column(change_type).to_pylist(), dtype=pl.String)
                 signs = words.is_in(LEAVES).replace_strict({True: -1, False: 1}, return_dtype=pl.Int64)
-            summed = hashes.with_columns(signs.alias("n")).join(wanted, on=["first", "second"])
+            summed = hashes.with_columns(signs.alias("n")).join(row_hashes, on=["first", "second"])
             for row, number in summed.group_by("row").agg(pl.col("n").sum()).rows():
                 counts[row] += number
     return counts

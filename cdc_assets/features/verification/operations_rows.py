@@ -252,7 +252,7 @@ class Comparison:
 
     `loss_of` says for a column, the lake's value and the source's that differ, which loss makes them equal, "" for
     none; only `lossy` columns have any. `borders` cut the first column of the key. At most `shown` rows are
-    named. `chosen` leaves out rows of either side that are not compared; so are those of the `known` ranges.
+    named. `chosen` leaves out rows of either side that are not compared; so are those of the `equal` ranges.
     """
 
     columns: tuple[str, ...]
@@ -262,7 +262,7 @@ class Comparison:
     borders: pl.Series | None = None
     shown: int = 100
     chosen: Callable[[Frame], Frame] = lambda frame: frame
-    known: frozenset[int] = frozenset()
+    equal: frozenset[int] = frozenset()
 
     def run(
         self,
@@ -367,10 +367,10 @@ class Comparison:
 
     def _compared(self, frame: Frame) -> Frame:
         frame = self.chosen(frame)
-        if not self.known:
+        if not self.equal:
             return frame
         digests = self.digests()
-        return frame.filter(pl.Series(~np.isin(digests.parts(frame) // digests.share, list(self.known))))
+        return frame.filter(pl.Series(~np.isin(digests.parts(frame) // digests.share, list(self.equal))))
 
     def digests(self) -> Digests:
         return Digests(tuple(str(self.columns.index(name)) for name in self.key), self.borders)

@@ -21,14 +21,14 @@ def comparison_lines(comparison: TableComparison) -> Iterator[str]:
     if (
         comparison.rows
         and (
-            left := comparison.missing
+            unshown := comparison.missing
             + comparison.extra
             + comparison.differing
             - sum(row.count for row in comparison.rows)
         )
         > 0
     ):
-        yield f"  and {counted(left, 'row')} more"
+        yield f"  and {counted(unshown, 'row')} more"
     if comparison.partly:
         yield "  More rows differ than are read again at once: the counts are the least that there are."
     for at, count in comparison.earlier.items():

@@ -65,17 +65,17 @@ class KeyedKind(TableKind):
         if has_patches(changes):
             if has_moves(changes):
                 changes = resolve_moved_columns(frame, by, changes, schema)
-            kept, passed = folded(frame, by, changes, schema, table)
-            return kept, Report(passed_over=passed)
+            reduced, passed = folded(frame, by, changes, schema, table)
+            return reduced, Report(passed_over=passed)
         last, alike = frame.unique(subset=by, keep="last", maintain_order=False), AlikeKeys()
         by_bytes = key == by
         if not by_bytes:
             last, alike = _settle_alike(frame, last, key, by)
-        kept = changes if len(last) == changes.num_rows else _at_places(changes, last.get_column("_cdc_row"))
+        reduced = changes if len(last) == changes.num_rows else _at_places(changes, last.get_column("_cdc_row"))
         if not by_bytes:
             ops = last.sort("_cdc_row").get_column(OP).to_arrow()
-            kept = kept.set_column(kept.schema.get_field_index(OP), pa.field(OP, pa.int8()), ops)
-        return kept, Report(alike=alike)
+            reduced = reduced.set_column(reduced.schema.get_field_index(OP), pa.field(OP, pa.int8()), ops)
+        return reduced, Report(alike=alike)
 
     def apart(self, changes: pa.Table, step: ApplyRows, empty: bool) -> tuple[pa.Table, pa.Table]:
         """Return the rows that enter: an empty table has none that leave."""
@@ -125,8 +125,8 @@ def _settle_alike(
         (others_live & ~replaced).alias("_cdc_beside"),
     )
     last = last.join(other_spellings.select("_cdc_row", "_cdc_left", "_cdc_beside"), on="_cdc_row", how="left")
-    known = pl.any_horizontal(pl.col("_cdc_fresh").is_null(), "_cdc_left", "_cdc_beside")  # null is no reason
-    entering = pl.when(known).then(int(Op.UPDATE)).otherwise(int(Op.INSERT))
+    stays = pl.any_horizontal(pl.col("_cdc_fresh").is_null(), "_cdc_left", "_cdc_beside")  # null is no reason
+    entering = pl.when(stays).then(int(Op.UPDATE)).otherwise(int(Op.INSERT))
     ops = pl.when(pl.col(OP) > 0).then(entering).otherwise(pl.col(OP)).cast(pl.Int8)
     met = last.filter("_cdc_beside")
     alike_keys = AlikeKeys.such_as(len(met), met.select(key).row(0)) if len(met) else AlikeKeys()

@@ -167,8 +167,8 @@ def _merge(target: CommitTarget, changes: DataFrame, schema: TableSchema, batch:
         for name in set(columns) - set(schema.key):
             keeps_value = f"coalesce(array_contains(_cdc_s.{UNCHANGED}, {text_literal(name)}), false){alive}"
             values[name] = f"CASE WHEN {keeps_value} THEN _cdc_t.{quoted(name)} ELSE {places[name]} END"
-    left = f" OR (_cdc_s.{OP} = {int(Op.PATCH)} AND _cdc_s.{BASE} IS NOT NULL)" if batch.bases else ""
-    gone = f"(_cdc_s.{OP} < 0{left})"
+    emptied = f" OR (_cdc_s.{OP} = {int(Op.PATCH)} AND _cdc_s.{BASE} IS NOT NULL)" if batch.bases else ""
+    gone = f"(_cdc_s.{OP} < 0{emptied})"
     sets = [f"_cdc_t.{quoted(name)} = {values[name]}" for name in columns]
     sets += [f"_cdc_t.{name} = _cdc_s.{name}" for name in own]
     matched = f"WHEN MATCHED AND {gone} THEN DELETE WHEN MATCHED"

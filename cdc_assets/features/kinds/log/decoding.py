@@ -69,8 +69,8 @@ class LogKind(TableKind):
             ranked = places.sort("_cdc_rows").with_columns(
                 pl.int_range(pl.len()).over([at, "_cdc_sign", *row]).alias("_cdc_rank")
             )
-            kept = ranked.join(once.select(at, "_cdc_sign", *row, "n"), on=[at, "_cdc_sign", *row], nulls_equal=True)
-            chosen = kept.filter(pl.col("_cdc_rank") < pl.col("n")).get_column("_cdc_rows").sort()
+            matches = ranked.join(once.select(at, "_cdc_sign", *row, "n"), on=[at, "_cdc_sign", *row], nulls_equal=True)
+            chosen = matches.filter(pl.col("_cdc_rank") < pl.col("n")).get_column("_cdc_rows").sort()
             return changes.take(chosen.to_arrow().cast(pa.int64())), Report()
         frame = pl.from_arrow(changes.select([*schema.key, OP, at, FILE, LINE]))
         assert isinstance(frame, pl.DataFrame)
@@ -135,10 +135,10 @@ class LogKind(TableKind):
         without = others()
         if not without.num_rows:
             return net
-        frame, known = (pl.from_arrow(changes.select([FILE, LINE, OP])) for changes in (net, without))
+        frame, rest = (pl.from_arrow(changes.select([FILE, LINE, OP])) for changes in (net, without))
         assert isinstance(frame, pl.DataFrame)
-        assert isinstance(known, pl.DataFrame)
-        added = frame.with_row_index("_cdc_row").join(known, on=[FILE, LINE, OP], how="anti")
+        assert isinstance(rest, pl.DataFrame)
+        added = frame.with_row_index("_cdc_row").join(rest, on=[FILE, LINE, OP], how="anti")
         return net.take(added.get_column("_cdc_row").to_arrow())
 
 

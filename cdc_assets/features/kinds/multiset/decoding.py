@@ -51,9 +51,9 @@ class MultisetKind(TableKind):
         by = [groupable(frame, column.name).alias(f"_cdc_value_{n}") for n, column in enumerate(schema.stored)]
         summed = frame.with_row_index("_cdc_row").group_by(by).agg(pl.col(COUNT).sum(), pl.col("_cdc_row").first())
         summed = summed.filter(pl.col(COUNT) != 0)
-        kept = both.take(summed.get_column("_cdc_row").to_arrow())
+        rows = both.take(summed.get_column("_cdc_row").to_arrow())
         counts = summed.get_column(COUNT).to_arrow().cast(pa.int64())
-        return kept.set_column(kept.schema.get_field_index(COUNT), pa.field(COUNT, pa.int64()), counts)
+        return rows.set_column(rows.schema.get_field_index(COUNT), pa.field(COUNT, pa.int64()), counts)
 
     def apart(self, changes: pa.Table, step: ApplyRows, empty: bool) -> tuple[pa.Table, pa.Table]:
         """Return no rows: some of them stand for several, or are to be removed."""
@@ -86,13 +86,13 @@ class MultisetKind(TableKind):
             pl.col("_cdc_row").get(pl.col(at).arg_max()).alias("_cdc_last"),
         )
         net = net.filter(pl.col(COUNT) != 0).sort("_cdc_row")
-        kept = changes.take(net.get_column("_cdc_row").to_arrow())
+        rows = changes.take(net.get_column("_cdc_row").to_arrow())
         last = net.get_column("_cdc_last").to_arrow()
-        for name in {COMMIT_TS, PLACE}.intersection(kept.column_names):
-            at = kept.schema.get_field_index(name)
-            kept = kept.set_column(at, kept.schema.field(at), changes.column(name).take(last))
+        for name in {COMMIT_TS, PLACE}.intersection(rows.column_names):
+            at = rows.schema.get_field_index(name)
+            rows = rows.set_column(at, rows.schema.field(at), changes.column(name).take(last))
         counts = net.get_column(COUNT).to_arrow().cast(pa.int64())
-        return kept.append_column(pa.field(COUNT, pa.int64()), counts), Report(
+        return rows.append_column(pa.field(COUNT, pa.int64()), counts), Report(
             undecided=undecided, run_again=_count_run_again(changes, copies, names, files)
         )
 

@@ -69,8 +69,8 @@ class StatesKind(TableKind):
         if has_patches(changes):
             if has_moves(changes):
                 changes = resolve_moved_columns(frame, by, changes, schema)
-            kept, passed = folded(frame, by, changes, schema, table, at)
-            return kept, Report(passed_over=passed)
+            reduced, passed = folded(frame, by, changes, schema, table, at)
+            return reduced, Report(passed_over=passed)
         last = frame.unique(subset=[*by, at], keep="last", maintain_order=False).sort("_cdc_row")
         return changes.take(last.get_column("_cdc_row").to_arrow()), Report()
 
@@ -84,10 +84,10 @@ class StatesKind(TableKind):
         A state is staged as a whole that may be the one before it in the lake, or has columns of that.
         """
         enters = pc.greater(changes.column(OP), pa.scalar(0, pa.int8()))
-        left = pc.is_valid(changes.column(UNCHANGED)) if has_patches(changes) else pa.scalar(False)
+        continues = pc.is_valid(changes.column(UNCHANGED)) if has_patches(changes) else pa.scalar(False)
         if tracked(step) is not None:
-            left = pc.or_(left, changes.column(FIRST))
-        rows = pc.and_(enters, pc.invert(left)) if not empty else enters
+            continues = pc.or_(continues, changes.column(FIRST))
+        rows = pc.and_(enters, pc.invert(continues)) if not empty else enters
         ends = changes.column(FIRST) if not empty else pa.scalar(False)
         landed = pc.if_else(rows, True, False)
         changes = changes.set_column(changes.schema.get_field_index(LANDED), LANDED, landed)

@@ -222,14 +222,14 @@ def rewritten(target: CommitTarget, step: DdlStep, rows: MovedRows, table: DataF
     if change is None:
         return table
     ends = sql.expr(f"{_OPEN} AND ({change.ends})")
-    kept = table.where(f"NOT ({_OPEN} AND ({change.ends}) AND {START_TS} >= {change.at})")
+    states = table.where(f"NOT ({_OPEN} AND ({change.ends}) AND {START_TS} >= {change.at})")
     values = {END_TS: sql.lit(change.at), END_AT: sql.timestamp_millis(sql.lit(change.at >> 18))}
     columns = [
         sql.when(ends, values[name]).otherwise(sql.col(name)).alias(name) if name in values else sql.col(quoted(name))
         for name in table.columns
     ]
-    kept = kept.select(*columns)
-    return kept if change.begins is None else kept.unionByName(_beginning(change, table))
+    states = states.select(*columns)
+    return states if change.begins is None else states.unionByName(_beginning(change, table))
 
 
 def _beginning(change: StateChange, table: DataFrame) -> DataFrame:
