@@ -52,7 +52,10 @@ _NAMED_PARTITIONS = 3
 
 @dataclass(frozen=True, slots=True)
 class StepText:
-    """One line of a plan. `undo` says how the effect can be undone, "" if there is nothing to undo."""
+    """One line of a plan. `undo` says how the effect can be undone, "" if there is nothing to undo.
+
+    `in_create` is true of DDL that a new table includes from the start: it is no step of its own.
+    """
 
     at: Tso
     time: str
@@ -62,6 +65,7 @@ class StepText:
     query: str = ""
     cost: str = METADATA_ONLY
     undo: str = ""
+    in_create: bool = False
 
 
 def describe_plan(plan: Plan, rows: Mapping[str, int | None] | None = None) -> list[StepText]:
@@ -93,6 +97,7 @@ def _taken(step: Step, plan: Plan) -> list[StepText]:
             + "; applied when the table is created"
             + (f" ({_released(event.release)})" if event.release is not None else ""),
             event.file.query,
+            in_create=True,
         )
         for event in history.events
         if event.at in step.takes

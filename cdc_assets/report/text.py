@@ -46,7 +46,10 @@ def plan_lines(
     """
     yield from step_lines(steps)
     idle = "Nothing to do with what is landed." if waiting else "Nothing to do."
-    yield f"{counted(len(steps), 'step')} through checkpoint {listing.checkpoint}" if steps else idle
+    holds = sum(step.action == "hold" for step in steps)
+    carried_out = sum(not step.in_create for step in steps) - holds
+    counts = counted(carried_out, "step") + (f" and {counted(holds, 'hold')}" if holds else "")
+    yield f"{counts} through checkpoint {listing.checkpoint}" if steps else idle
     if waiting:
         yield f"{counted(waiting, 'message')} not landed yet: `apply` lands them first and may have more to do."
     yield from (f"held when last applied: {table}: {reason}" for table, reason in held.items())

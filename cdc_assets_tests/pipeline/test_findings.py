@@ -27,7 +27,7 @@ from cdc_assets.preflight.files import FILE_RULES
 from cdc_assets.report.as_json import outcome_json
 from cdc_assets.report.findings import group_lines, group_text, grouped, problem_lines, shortened_lines
 from cdc_assets.report.plan_text import describe_plan
-from cdc_assets.report.text import inspection_lines, outcome_lines
+from cdc_assets.report.text import inspection_lines, outcome_lines, plan_lines
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.cases import Case
 from cdc_assets_tests.default_rules import TABLE_RULES
@@ -282,6 +282,20 @@ def test_a_plan_shows_both_names_of_a_rename() -> None:
         before, _, behind = step.detail.partition(" → ")
         assert before != behind == step.table
         assert before.partition(".")[2] in step.query
+
+
+def test_a_plan_counts_the_steps_that_a_run_carries_out(tmp_path: Path) -> None:
+    feed = LittleFeed(tmp_path)
+    feed.create("s.t")
+    feed.ddl("s.t", FIRST + 1, "ALTER TABLE `t` ADD COLUMN `w` INT", 5, wide=True)
+    feed.create("s.u")
+    feed.ddl("s.u", FIRST + 1, "ALTER TABLE `u` TRUNCATE PARTITION `p`", 54)
+    feed.publish(FIRST + 2)
+    pipeline = feed.pipeline_into(MemoryLake())
+    listing, planned = pipeline.planner.plan()
+    outcome = pipeline.apply()
+    steps = sum(table.steps for table in outcome.tables)
+    assert f"{steps} steps and 1 hold through" in "\n".join(plan_lines(describe_plan(planned), listing, 0, {}, ()))
 
 
 def test_a_plan_promises_no_undo_of_deleted_rows() -> None:
