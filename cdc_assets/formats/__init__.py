@@ -237,6 +237,12 @@ class MessageOptions:
         return order is Order.OFFSET or (order is Order.EXTENSION and not self.enable_tidb_extension)
 
     @property
+    def landed_by(self) -> str:
+        """The parameters of the sink URI that decide what a message is and which positions its rows have."""
+        extension = self.kind.order is Order.EXTENSION and not self.by_offset
+        return f"protocol={self.protocol}{'&enable-tidb-extension=true' if extension else ''}"
+
+    @property
     def in_source_order(self) -> bool:
         """Return whether one writer sends all tables in the order of its log: what is above a position comes after it.
 

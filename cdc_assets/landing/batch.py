@@ -48,7 +48,7 @@ from cdc_assets.landing.partition_reader import (
     schema_event,
 )
 from cdc_assets.landing.tasks import ObservedTables, RangeResult, TaskResult
-from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedSplit, LogStart
+from cdc_assets.model.landed import NO_VALUES, EventKind, Landed, LandedEvent, LandedSplit, LogStart
 from cdc_assets.model.offsets import Ends, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
@@ -347,7 +347,8 @@ def commit(store: LandingStore, spool: Spool, batch: LandingBatch, state: Landed
     """
     # Where of all that a feed begins with no message can be read, they are of another protocol.
     rows = batch.stored_bytes or batch.brought_bytes
-    begins = not (batch.before.next or rows or batch.reader.marks or batch.reader.ignored)
+    understood = any(not reason.startswith(NO_VALUES) for reason in batch.reader.ignored)
+    begins = not (batch.before.next or rows or batch.reader.marks or understood)
     if begins and batch.events and all(event.kind is EventKind.BAD for event in batch.events):
         first = batch.events[0]
         raise BadSettings(
@@ -358,6 +359,7 @@ def commit(store: LandingStore, spool: Spool, batch: LandingBatch, state: Landed
     before = digest_of(batch.before.next) if batch.before.next else ""
     spool.take(batch.rows)  # none are left in it: it refers to itself, so it waits for the collector of cycles
     written = spool.finish()
+    state = replace(state, landed_by=batch.reader.options.landed_by)
     events = event_rows([*batch.events, *_against_marks(batch, written.splits)], state, written.splits, batch.before)
     added = NewFiles(written.files, (store.write_events(events),))
     try:

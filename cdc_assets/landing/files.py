@@ -630,7 +630,7 @@ _GROWING = ("began", "streams", "deliveries", "emptied", "omissions")
 """Maps of which a landing writes what has changed: there may be thousands of tables, and one that began before a
 decision leaves that as it is."""
 _ATOMS = (int, str)
-_PLAIN = ("proven", "landed_ms", "ignored", "topic_ids", "last", "ahead")
+_PLAIN = ("landed_by", "proven", "landed_ms", "ignored", "topic_ids", "last", "ahead")
 
 
 def _format_state(state: Landed, before: Landed) -> str:

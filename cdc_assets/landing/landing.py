@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from cdc_assets.errors import TableMoved
+from cdc_assets.errors import BadSettings, TableMoved
 from cdc_assets.formats import MessageOptions
 from cdc_assets.io.retries import retrying
 from cdc_assets.lake.staging.executors import refuse_unshared
@@ -143,7 +143,10 @@ class Landing:
     # --- looking ---
 
     def landed(self) -> Landed:
-        """Return the landing as of now; only files of events that are new are read."""
+        """Return the landing as of now; only files of events that are new are read.
+
+        Raises BadSettings where messages were landed by another protocol, or with positions of another kind.
+        """
         stored = self.store.stored()
         events = self._read if stored.identity == self._landed.identity else ()
         if not events or stored.events[: len(events)] != events:
@@ -151,6 +154,14 @@ class Landing:
         rows = self.store.read_events(stored.events[len(events) :])
         self._landed = read_event_rows(self._landed, rows, stored.rows)
         self._read = stored.events
+        landed_by = self._landed.landed_by
+        if landed_by not in ("", self.options.landed_by):
+            raise BadSettings(
+                f"the topics were landed with {landed_by}, and the settings now have {self.options.landed_by}, by "
+                "which messages would be read otherwise. Nothing was landed. Set it as it was. If it was wrong, or the "
+                "writer of the topics has another protocol by now, begin anew: give the changefeed another name and "
+                "another namespace, or another lake, and the rows from before its topics by `initial`."
+            )
         return self._landed
 
     def ends(self) -> Ends:

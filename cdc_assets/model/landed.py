@@ -153,6 +153,9 @@ class Decision:
 
 TAKEN_AWAY = "compaction took messages of the topic "
 LEFT_OUT = "messages without value are missing in the archive of the topic "
+TOMBSTONE = "a tombstone, which repeats a delete"
+NO_VALUES = (TAKEN_AWAY, LEFT_OUT, TOMBSTONE)
+"""Beginnings of the reasons for which messages are ignored that tell nothing of their protocol."""
 
 INCREMENTAL = " incremental"
 """Behind the name of a log: the rows that were read from tables while it went on."""
@@ -278,7 +281,8 @@ class Landed:
     which a transaction was not at its end, each with the end of what was written. `starts` are the partitions whose
     log did not begin at offset 0 when it was first read, `newest` the last message that was landed of each, and
     `firsts` the first ones of an archive: by these another log of that name is recognised. `omissions` are the
-    messages that the feed goes on without, by a person's decision.
+    messages that the feed goes on without, by a person's decision. `landed_by` are the parameters of the sink URI by
+    which messages were read, "" before the first landing.
     """
 
     identity: str = ""
@@ -306,6 +310,7 @@ class Landed:
     newest: Mapping[Partition, LandedMessage] = field(default_factory=dict)
     firsts: Mapping[Partition, FirstMessage] = field(default_factory=dict)
     omissions: Mapping[OffsetRange, Omission] = field(default_factory=dict)
+    landed_by: str = ""
     events: tuple[LandedEvent, ...] = ()
     splits: tuple[LandedSplit, ...] = ()
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cdc_assets.errors import BadSettings, CdcError, MetadataMissing
+from cdc_assets.formats.protocols import PROTOCOLS
 from cdc_assets.model.progress import Life
 from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.schema import TableId
@@ -20,7 +21,7 @@ from cdc_assets.operations.status import lake_status
 from cdc_assets.report.landings import landing_lines
 from cdc_assets.report.text import record_lines
 from cdc_assets_tests.archived_topic import ArchivedTopic
-from cdc_assets_tests.topic_feed import archive_of, settings_of
+from cdc_assets_tests.topic_feed import TopicFeed, archive_of, settings_of
 from cdc_assets_tests.topics import topics
 
 TOPIC = next(topic for topic in topics("simple") if topic.case.name == "D_keys")
@@ -108,3 +109,36 @@ def test_topics_of_another_protocol_are_refused_before_anything_is_landed(protoc
     archive_of(TOPIC.lines, tmp_path)
     sentence = refusal(tmp_path, sink_uri=f"kafka://127.0.0.1:9092/{TOPIC.lines[0]['topic']}?protocol={protocol}")
     assert f"no message can be read by the protocol {protocol.partition('&')[0]}" in sentence
+
+
+def test_tombstones_alone_do_not_make_a_protocol_that_of_a_topic() -> None:
+    topic = next(topic for topic in topics("avro") if topic.case.name == "D_keys")
+    other = settings_of(topic, sink_uri="kafka://127.0.0.1:9092/px?protocol=debezium-json", topics=["*"])
+    feed = TopicFeed(other, topic=topic)
+    feed.send()
+    with pytest.raises(BadSettings, match="no message can be read by the protocol debezium-json"):
+        feed.apply()
+    assert not feed.landing.landed().next
+
+
+EXTENSION = "&enable-tidb-extension=true"
+LANDED_BY = [*PROTOCOLS, f"canal-json{EXTENSION}", f"debezium{EXTENSION}"]
+
+
+@pytest.mark.parametrize("landed_by", ["avro", f"canal-json{EXTENSION}", "craft", f"debezium{EXTENSION}", "simple"])
+def test_topics_are_read_by_the_protocol_that_landed_them(landed_by: str) -> None:
+    topic = next(topic for topic in topics(landed_by.partition("&")[0]) if topic.case.name == "D_keys")
+    feed = TopicFeed.recording(topic)
+    feed.send(40)
+    feed.apply()
+    before = feed.landing.landed()
+    feed.send()
+    for protocol in LANDED_BY:
+        uri = f"kafka://127.0.0.1:9092/{topic.lines[0]['topic']}?protocol={protocol}"
+        other = TopicFeed(settings_of(topic, sink_uri=uri, topics=["*"]), feed.log, topic, feed.store)
+        if protocol != landed_by:
+            with pytest.raises(BadSettings, match=f"landed with protocol={landed_by}, and the settings now have"):
+                other.apply()
+            assert feed.landing.landed() == before
+    feed.apply()
+    assert feed.landing.landed().next != before.next

@@ -77,6 +77,7 @@ from cdc_assets.formats.values.connect import (
     read_bytes,
     read_column,
 )
+from cdc_assets.model.landed import TOMBSTONE
 from cdc_assets.model.schema import Column, Index, ReadColumn, TableId, TableSchema
 from cdc_assets.types.connect_types import DECIMAL
 from cdc_assets.types.mysql_values import ZERO_DATE
@@ -86,7 +87,6 @@ __all__ = ["classify", "decode", "schemas"]
 
 Places = npt.NDArray[np.int64]
 
-_TOMBSTONE = "a tombstone, which repeats a delete"
 _CONTROLS: Mapping[str, frozenset[str]] = {
     "a transaction's beginning or end": frozenset(("status", "id", "event_count", "data_collections")),
     "a notification of the connector": frozenset(("id", "aggregate_type", "type", "additional_data")),
@@ -151,8 +151,7 @@ def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatc
     is_tombstone = bits(pc.fill_null(pc.equal(values, b"null"), True))
     lines = [
         classified(
-            Classification(message, Kind.IGNORED, reason=_TOMBSTONE)
-            for message in np.flatnonzero(is_tombstone).tolist()
+            Classification(message, Kind.IGNORED, reason=TOMBSTONE) for message in np.flatnonzero(is_tombstone).tolist()
         )
     ]
     avro = (
@@ -174,7 +173,7 @@ def _lines(rows: Envelope, members: frozenset[str], keys: MessageKeys) -> Iterat
     """Yield the tables and kinds of messages whose payloads have the same members."""
     records, passed = rows.records, _passed_over(members)
     has_no_row = records.sound & (rows.kinds() == CellKind.NULL)
-    yield _ignored(rows.among(has_no_row), _TOMBSTONE)
+    yield _ignored(rows.among(has_no_row), TOMBSTONE)
     if passed is not None:
         yield _ignored(rows.sound, passed)
         yield refused_lines(rows.records, _NO_MESSAGE)
