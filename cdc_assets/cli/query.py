@@ -21,6 +21,7 @@ from cdc_assets.cli.options import (
     started_as,
 )
 from cdc_assets.errors import BadSettings
+from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.layout import LIVING
 from cdc_assets.model.progress import State
 from cdc_assets.model.wording import counted
@@ -62,8 +63,12 @@ def query(
             "one table or one query is expected: cdc-assets query shop.orders, or cdc-assets query --sql "
             "'SELECT count(*) FROM shop.orders'."
         )
-    lake, _ = named_lake(warehouse, settings)
-    result = first_rows(lake, table, limit) if sql is None else selected_rows(lake, sql)  # type: ignore[arg-type]
+    lake, loaded = named_lake(warehouse, settings)
+    changefeeds = loaded.changefeeds if loaded is not None else ()
+    if table is not None:
+        result = first_rows(lake, table, limit, changefeeds)
+    else:
+        result = selected_rows(lake, sql or "", changefeeds)
     rows = result.rows.to_pylist()
     if as_json:
         show_json(rows)
@@ -86,11 +91,9 @@ def _reservations(lake: LakeSettings, tables: Iterable[str]) -> list[str]:
             lines += [f"{row.table} is {row.incomplete}"] if row.incomplete else []
             lines += [f"{row.table} keeps deleted rows: add WHERE {LIVING}"] if row.marks_deletes else []
             lines += [f"{row.table}: {row.set_aside}"] if row.set_aside else []
-            lines += (
-                [f"{row.table} is {row.state.value}, applied through {row.through_time}: {row.reason}"]
-                if row.state.stopped or row.state is State.LOADING
-                else []
-            )
+            if row.state not in (State.APPLIED, State.DROPPED):
+                reason = NOT_ASKED_FOR if row.state is State.FROZEN else row.reason
+                lines.append(f"{row.table} is {row.state.value}, applied through {row.through_time}: {reason}")
     return lines
 
 

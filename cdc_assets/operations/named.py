@@ -36,6 +36,21 @@ def no_such_table(
     return BadSettings(f"no table is called {text}; {known_names(text, names)}. Give {expected}.")
 
 
+def not_in_plan(text: str, planned: Plan, tables: Iterable[TableHistory]) -> BadSettings:
+    """Return the error for a text that is none of these tables of a plan, with the settings that leave it out."""
+    for life, table in planned.sources.items():
+        if life not in planned.history.lives and is_called(text, (table.name, life)):
+            if life in planned.idle:
+                return BadSettings(f"{text} is frozen: {NOT_ASKED_FOR}")
+            beside = any(other.source == life for other in planned.history.lives)
+            only = "has no mirror, only history tables" if beside else "is left out by the setting tables"
+            return BadSettings(
+                f"{text} {only}: the lake does not have its rows as the source has them. "
+                + ("Set mirror: true for it in the setting history." if beside else "Include it there.")
+            )
+    return no_such_table(text, (table.name for table in tables))
+
+
 def known_names(text: str, names: Iterable[TableId | str | None]) -> str:
     """Return a clause with the names that exist: all of a few, of many those most like a text that is none of them."""
     sorted_names = sorted({str(name) for name in names if name is not None})
@@ -69,17 +84,7 @@ def table_called(text: str, tables: Mapping[Life, TableHistory], planned: Plan) 
                 of = planned.sources.get(life.source)
                 source = life.born_as if of is None else of.last_name or life.born_as
                 raise BadSettings(f"{text} is a history table; expected the table whose changes it has. Give {source}.")
-        for life, table in planned.sources.items():
-            if life not in planned.history.lives and is_called(text, (table.name, life)):
-                if life in planned.idle:
-                    raise BadSettings(f"{text} is frozen: {NOT_ASKED_FOR}")
-                beside = any(other.source == life for other in planned.history.lives)
-                only = "has no mirror, only history tables" if beside else "is left out by the setting tables"
-                raise BadSettings(
-                    f"{text} {only}: the lake does not have its rows as the source has them. "
-                    + ("Set mirror: true for it in the setting history." if beside else "Include it there.")
-                )
-        raise no_such_table(text, (table.name for table in all_tables))
+        raise not_in_plan(text, planned, all_tables)
     if len(matches) > 1:
         lives = ", ".join(str(table.life) for table in matches)
         raise BadSettings(f"{text} was the name of several tables: {lives}. Give one of these.")

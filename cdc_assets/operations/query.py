@@ -23,6 +23,8 @@ from cdc_assets.settings.lake import LakeSettings
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+    from cdc_assets.settings.config import ChangefeedSettings
+
 
 @dataclass(frozen=True, slots=True)
 class QueriedRows:
@@ -39,9 +41,9 @@ class QueriedRows:
 class _QueryTables:
     """The tables of a lake, of all its changefeeds, that have a name."""
 
-    def __init__(self, lake: LakeSettings, stack: ExitStack) -> None:
+    def __init__(self, lake: LakeSettings, changefeeds: Sequence[ChangefeedSettings], stack: ExitStack) -> None:
         refuse_missing(lake)
-        self._lake = lake
+        self._lake, self._changefeeds = lake, changefeeds
         with read_ledger(lake) as ledger:
             names = changefeeds_of(lake, ledger.states())
         self._tables: list[tuple[LakeState, LakeTable]] = []
@@ -66,7 +68,10 @@ class _QueryTables:
         return sorted(str(table.name) for _, table in self._tables)
 
     def absence(self, text: str) -> str:
-        """Return the reason why no table has a name: it has another one now, or stopped before it was made; else ""."""
+        """Return the reason why no table has a name, "" for none.
+
+        It has another one now, stopped before it was made, or is left out by the settings.
+        """
         with read_ledger(self._lake) as ledger:
             states = [state for of_feed in ledger.states().values() for state in of_feed]
             journals = [entry for feed in ledger.journals() for entry in ledger.journal(feed)]
@@ -79,13 +84,24 @@ class _QueryTables:
         if renamed:
             return f"{text} is called {' or '.join(sorted(renamed))} now. Give that name."
         stopped = (state for state in states if state.state.stopped and is_called(text, (state.name, state.life)))
-        return next((f"{text} is {it.state.value} and not in the lake yet: {it.reason}" for it in stopped), "")
+        for state in stopped:
+            return f"{text} is {state.state.value} and not in the lake yet: {state.reason}"
+        lines = {changefeed.name: changefeed.tables.line_without(text) for changefeed in self._changefeeds}
+        if not lines or "" in lines.values():
+            return ""
+        names = " and ".join(f"of the changefeed {name} ({line})" for name, line in lines.items())
+        return f"{text} is not in the lake: the setting tables {names} leaves it out; {known_names(text, self.names)}."
 
 
-def first_rows(lake: LakeSettings, text: str, limit: int) -> QueriedRows:
-    """Return the first rows of a table, in no order. Raises BadSettings for a table that is not there."""
+def first_rows(
+    lake: LakeSettings, text: str, limit: int, changefeeds: Sequence[ChangefeedSettings] = ()
+) -> QueriedRows:
+    """Return the first rows of a table, in no order. Raises BadSettings for a table that is not there.
+
+    `changefeeds` are those of the lake, as far as their settings are read: they may leave the table out.
+    """
     with ExitStack() as stack:
-        tables = _QueryTables(lake, stack)
+        tables = _QueryTables(lake, changefeeds, stack)
         chosen = tables.named(text)
         if chosen is None:
             absence = tables.absence(text)
@@ -102,19 +118,20 @@ def first_rows(lake: LakeSettings, text: str, limit: int) -> QueriedRows:
         return QueriedRows(rows.slice(0, limit), (str(table.name),), count > limit)
 
 
-def selected_rows(lake: LakeSettings, sql: str) -> QueriedRows:
+def selected_rows(lake: LakeSettings, sql: str, changefeeds: Sequence[ChangefeedSettings] = ()) -> QueriedRows:
     """Return the rows that a statement of DuckDB's SQL selects from the lake's tables.
 
     Tables are called as in the source (`shop.orders`), as in the lake (`lake.shop.orders`) or, where that is clear,
     without schema. Each is copied into a database of DuckDB for the time of the query, in memory or, as far as it does
-    not fit there, on the temporary disk. Raises BadSettings for SQL that DuckDB refuses, or that would change tables.
+    not fit there, on the temporary disk. `changefeeds` are as in `first_rows`. Raises BadSettings for SQL that DuckDB
+    refuses, or that would change tables.
     """
     import duckdb
 
     with ExitStack() as stack:
         place = stack.enter_context(tempfile.TemporaryDirectory())
         database = stack.enter_context(duckdb.connect(config={"temp_directory": place}))
-        tables = _QueryTables(lake, stack)
+        tables = _QueryTables(lake, changefeeds, stack)
         try:
             kinds = [statement.type.name for statement in database.extract_statements(sql)]
             if kinds != ["SELECT"]:

@@ -38,7 +38,7 @@ from cdc_assets.model.steps import ApplyRows, HoldTable, Step
 from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.tso import Tso, tso_now
 from cdc_assets.model.wording import counted, first_of
-from cdc_assets.operations.named import is_called, no_such_table
+from cdc_assets.operations.named import is_called, not_in_plan
 from cdc_assets.operations.requests import OperationRun, RebuildRequest
 from cdc_assets.operations.tickets import Tickets, is_open, kept_alive
 from cdc_assets.pipeline.missing_files import expired_files, missing_files
@@ -126,10 +126,10 @@ def _named(planned: Plan, applied: Mapping[Life, AppliedState], tables: Sequence
             if gone is not None and gone.source in planned.sources:
                 raise RebuildRefused(f"{table} cannot be rebuilt: {NOT_ASKED_FOR}", table=table)
             if gone is not None:
-                absent = f"no schema file of {gone} is in the bucket. Restore them."
-                reason = NOT_ASKED_FOR if gone.source in planned.sources else absent
-                raise RebuildRefused(f"{table} cannot be rebuilt: {reason}", table=table)
-            raise no_such_table(table, (history.name for history in lives.values()))
+                raise RebuildRefused(
+                    f"{table} cannot be rebuilt: no schema file of {gone} is in the bucket. Restore them.", table=table
+                )
+            raise not_in_plan(table, planned, lives.values())
         chosen_lives += named
     return list(dict.fromkeys(chosen_lives))
 

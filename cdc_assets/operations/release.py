@@ -21,7 +21,7 @@ from cdc_assets.model.releases import Release, SettingsChange, releases_of
 from cdc_assets.model.schema_changes import DeleteRows
 from cdc_assets.model.steps import ApplyRows, ChangeTable, HoldTable
 from cdc_assets.model.tso import Tso, iso_now
-from cdc_assets.operations.named import is_called, no_such_table
+from cdc_assets.operations.named import is_called, not_in_plan
 
 if TYPE_CHECKING:
     from cdc_assets.model.ledger_entries import TableState
@@ -58,7 +58,7 @@ def propose_release(pipeline: Pipeline, table: str, version: Tso, way: str, text
     _, before = pipeline.planner.plan(listing, decided.changed((releases[key] for key in release_keys), withdrawn=True))
     lives = [life for life in before.history.lives if _was_called(table, life, before)]
     if not lives:
-        raise no_such_table(table, (history.name for history in before.history.lives.values()))
+        raise not_in_plan(table, before, before.history.lives.values())
     held = list(dict.fromkeys(life.source for life in lives if _is_held(pipeline, before, life, version)))
     if len(held) != 1:
         raise BadSettings(
@@ -210,7 +210,7 @@ def _pattern(table: str, planned: Plan) -> str:
     """Return the pattern of what a person names: of one table its identity, which stays when it is renamed."""
     meant = _meant(table, planned)
     if not meant:
-        raise no_such_table(table, (life.name for life in planned.history.lives.values()))
+        raise not_in_plan(table, planned, planned.history.lives.values())
     return glob.escape(str(meant[0].source)) if len(meant) == 1 and not glob.has_magic(table) else table
 
 

@@ -21,6 +21,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.features.dumps.settings import ServerAddress
 from cdc_assets.model.kinds import HistoryRule, excluding
 from cdc_assets.model.layout import EVERY_TABLE, LAKE_COLUMNS, Transform, parse_transforms
+from cdc_assets.model.names import fits_pattern
 from cdc_assets.settings.model import Model, resolved
 
 
@@ -63,6 +64,14 @@ class TableSettings(Model):
     def rules(self) -> tuple[HistoryRule, ...]:
         """The rules by which tables have nothing in the lake."""
         return excluding(self.include, self.exclude)
+
+    def line_without(self, table: str) -> str:
+        """Return the line by which a table called `schema.table` is not applied, "" for one that is."""
+        if excluded := next((pattern for pattern in self.exclude if fits_pattern(table, pattern)), ""):
+            return f'exclude: ["{excluded}"]'
+        if not self.include or any(fits_pattern(table, pattern) for pattern in self.include):
+            return ""
+        return f"include: {list(self.include)}"
 
 
 _SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}

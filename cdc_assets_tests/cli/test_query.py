@@ -85,6 +85,14 @@ def test_rows_are_shown_and_selected_and_every_block_of_the_page_runs(
         refused = run("query", *wrong, *lake)
         assert refused.returncode == 2
         assert sentence in refused.stderr
+    feed = {"sink_uri": f"file://{tmp_path}/bucket?protocol=csv", "changefeed_config": "changefeed.toml"}
+    changefeeds = [{**feed, "tables": {"exclude": ["shop.thing", "shop.not*"]}}]
+    Path("excluding.yaml").write_text(json.dumps({"lake": {"warehouse": "lake"}, "changefeeds": changefeeds}))
+    excluding = ["--settings", "excluding.yaml"]
+    assert 'exclude: ["shop.not*"]' in run("query", "shop.nothing", *excluding).stderr
+    assert 'exclude: ["shop.not*"]' in run("query", "--sql", "FROM shop.nothing", *excluding).stderr
+    assert run("apply", *excluding).returncode == 0
+    assert "shop.thing is frozen" in run("query", "shop.thing", *excluding).stderr
 
     for block in PYTHON:
         names: dict[str, Any] = {}
