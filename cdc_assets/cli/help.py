@@ -19,6 +19,14 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 """The commands by what they are for, in the order of the help."""
 
+_PLACES = (
+    ("--sink-uri", "URI", "a feed"),
+    ("--settings", "FILE", "a settings file"),
+    ("--warehouse", "DIR", "a lake"),
+    ("--directory", "DIR", "a demo's directory"),
+)
+"""Options that say where something is, each with its value and what it names."""
+
 Flags = Literal["all", "named", "none"]
 """The options that describe a changefeed, as a command's help shows them: all, by the first of them, or none."""
 
@@ -48,6 +56,19 @@ class HelpCommand(click.Command):
         self.examples = tuple(examples)
         self.flags = flags
         self.uses = frozenset(uses)
+
+    allow_extra_args = True
+    """Words that belong to no option reach `parse_args`, which says where they belong."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words of a command line; raises UsageError for words that belong to no argument or option."""
+        words = super().parse_args(ctx, args)
+        if words and not ctx.resilient_parsing:
+            options = {spelling for param in self.params for spelling in param.opts}
+            places = [f"{what} as {option} {value}" for option, value, what in _PLACES if option in options]
+            text = ", ".join(f'"{word}"' for word in words)
+            raise click.UsageError(f"{text} belongs to no option. Give {', '.join(places) or 'options only'}.", ctx)
+        return words
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the command's own options, and below them those that describe a changefeed."""

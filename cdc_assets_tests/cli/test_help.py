@@ -52,6 +52,20 @@ def test_the_list_has_one_line_for_each_command(names: tuple[str, ...]) -> None:
         assert len(line) <= WIDTH
 
 
+def takes_more(command: HelpCommand) -> bool:
+    """Return whether a command takes any number of words, or needs an option."""
+    return any(param.nargs != 1 or (isinstance(param, click.Option) and param.required) for param in command.params)
+
+
+@pytest.mark.parametrize("name", [name for name in LEAVES if not takes_more(LEAVES[name])])
+def test_a_word_that_belongs_to_no_option_is_refused_with_the_options_of_places(name: str) -> None:
+    words = [param.metavar or "1" for param in LEAVES[name].params if isinstance(param, click.Argument)]
+    result = CliRunner().invoke(commands, [*name.split(), *("1" for _ in words), "s3://feed"])
+    assert (result.exit_code, '"s3://feed" belongs to no option' in result.output) == (2, True), result.output
+    spellings = {spelling for param in LEAVES[name].params for spelling in param.opts}
+    assert all(option in result.output for option in ("--sink-uri", "--settings", "--warehouse") if option in spellings)
+
+
 @pytest.mark.parametrize("name", sorted(LEAVES))
 def test_the_examples_of_a_command_are_commands(name: str) -> None:
     command, words = LEAVES[name], name.split()
