@@ -516,7 +516,8 @@ def _decide(as_json: bool, arguments: dict[str, Any]) -> int:
                 click.echo(line)
         if not arguments["dry_run"]:
             if proposal.deletes_rows:
-                confirm(f"Let the next `apply` delete rows of {life}?", arguments["yes"])
+                table = proposal.plan.history.lives[life].name or life
+                confirm(f"Let the next `apply` delete rows of {table}?", arguments["yes"])
             proposal.record(pipeline)
     if as_json:
         show_json({"table": str(life), "steps": [dataclasses.asdict(step) for step in steps]})

@@ -670,7 +670,8 @@ def settings_of(document: Mapping[str, Any], directory: Path) -> Settings:
     if isinstance(changefeeds, list):
         entries["changefeeds"] = []
         for number, changefeed in enumerate(changefeeds, 1):
-            with _inside(f"changefeed {number}"):
+            name = changefeed.get("name") if isinstance(changefeed, dict) else None
+            with _inside(f"changefeed {name if isinstance(name, str) and name else number}"):
                 if not isinstance(changefeed, dict):
                     raise BadSettings("it is no mapping; expected name, sink_uri and the like.")
                 entries["changefeeds"].append(ChangefeedSettings(**with_paths(directory, changefeed)))

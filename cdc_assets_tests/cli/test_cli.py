@@ -413,6 +413,8 @@ def test_a_plan_with_holds_ends_with_the_options_that_its_commands_need(
     assert len(options) == (2 if "several" in form else 1)
     released = here("release", "s.t", str(at), "--skip", "--dry-run", *shlex.split(options[0]))
     assert (released.returncode, "Nothing was recorded" in released.stdout) == (0, True), released.stderr
+    question = here("release", "s.t", str(at), "--rebuild", *shlex.split(options[0])).stderr
+    assert "delete rows of s.t?" in question
 
 
 def test_options_for_other_commands_have_no_secrets() -> None:

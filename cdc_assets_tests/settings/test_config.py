@@ -374,6 +374,7 @@ def test_the_file_says_all_and_its_paths_are_relative_to_it(tmp_path: Path, monk
     [
         ("changefeeds: []", "the list is empty"),
         ("changefeeds: [{sink_uri: '/a?protocol=csv', zone: UTC}]", 'changefeed 1: unknown setting "zone"; known are'),
+        ("changefeeds: [{name: a, sink_uri: '/a?protocol=csv', zone: UTC}]", 'changefeed a: unknown setting "zone"'),
         ("changefeeds: [{sink_uri: '/a?protocol=csv', sensor_runing: true}]", "did you mean sensor_running"),
         ("changefeeds: [{sink_uri: '/a?protocol=csv'}, {sink_uri: '/b?protocol=csv'}]", 'are called "default"'),
         ("changefeeds: [{name: a}]", '"sink_uri" is missing'),
