@@ -26,6 +26,7 @@ from cdc_assets.features.dumps.defs import log_imported, upstream_of_ddl
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.reports import StagedWindow
 from cdc_assets.model.steps import ApplyRows, Step
+from cdc_assets.model.wording import reason_of
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.pipeline.outcome import NO_HOOKS, Outcome, RunHooks, TableOutcome
 from cdc_assets.planning.partitions import PartitionKey, format_partition_key, life_of, limit_of, parse_partition_key
@@ -352,7 +353,7 @@ def failure(
     """
     lines = []
     for table in stopped:
-        lines.append(f"{shown(table.name)}: {_waits(table, plan, partition)}{table.reason}")
+        lines.append(reason_of([shown(table.name)], f"{_waits(table, plan, partition)}{table.reason}"))
         lines += [f"{WAY_OUT}{way}" for way in table.ways]
     return dg.Failure("\n".join(lines), allow_retries=False)
 

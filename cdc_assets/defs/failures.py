@@ -63,7 +63,7 @@ def run_reasons(instance: dg.DagsterInstance, run_id: str) -> list[str]:
 
 def short_reason(reasons: Iterable[str], tables: Iterable[TableId]) -> str:
     """Return the line about one of these tables, or the first one, cut to fit into a sentence."""
-    lines, prefixes = list(reasons), tuple(f"{shown(table)}: " for table in tables)
+    lines, prefixes = list(reasons), tuple(f"{shown(table)}{end}" for table in tables for end in (": ", " "))
     line = next((line for line in lines if line.startswith(prefixes)), lines[0] if lines else "")
     return line if len(line) <= MAX_SIGNS else f"{line[:MAX_SIGNS]}…"
 

@@ -35,6 +35,12 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds / 86400:,.1f} days"
 
 
+def reason_of(names: Sequence[str], reason: str) -> str:
+    """Return a reason behind the names of the tables that have it, unless it begins with one of these."""
+    begins = reason.startswith(tuple(f"{name}{end}" for name in names for end in " @:"))
+    return reason if begins else f"{first_of(names, 'table')}: {reason}"
+
+
 def with_column(place: str, column: str, reason: str) -> str:
     """Return a place with the column that does not fit there, unless the reason behind it begins with that column."""
     named = not column or reason.startswith(f'column "{column}"')

@@ -14,7 +14,7 @@ from cdc_assets.model.layout import LIVING
 from cdc_assets.model.progress import State
 from cdc_assets.model.tso import Tso, iso_time, tso_time
 from cdc_assets.model.window_metrics import LAG_HEADS, LANDED_LAG_HEADS, lag_cells
-from cdc_assets.model.wording import counted, first_of, seconds_text, with_column
+from cdc_assets.model.wording import counted, first_of, reason_of, seconds_text, with_column
 from cdc_assets.report.findings import beside_holds, group_lines, grouped, incomplete_lines, problem_lines
 from cdc_assets.report.plan_text import StepText
 
@@ -185,8 +185,7 @@ def _stopped_lines(tables: Iterable[tuple[State, str, str, tuple[str, ...]]]) ->
     for state, name, reason, ways in tables:
         by_reason.setdefault((state, reason, ways), []).append(name)
     for (state, reason, ways), names in by_reason.items():
-        says_whose = reason.startswith(tuple(f"{name}{end}" for name in names for end in " @:"))
-        yield f"{state}: {reason}" if says_whose else f"{state}: {first_of(names, 'table')}: {reason}"
+        yield f"{state}: {reason_of(names, reason)}"
         yield from (f"  way out: {way}" for way in ways)
 
 

@@ -142,7 +142,9 @@ def test_a_held_ddl_is_released_by_the_example_of_the_launch_form(
     """As the form shows it, with names of this feed; what deletes rows waits for the consent beside it."""
     place = Place(tmp_path, instance, policies={"truncate table": "hold"})
     place.three_versions()
-    assert "release" in reason_of(place.catch_up())
+    held = reason_of(place.catch_up())
+    assert "release" in held
+    assert held.startswith(f"s.t at {V2}")
     described = CatchUpConfig.model_fields["releases"].description or ""
     (example,) = re.findall(r"`({.*?})`", described)
     ((_, decision),) = json.loads(example).items()
