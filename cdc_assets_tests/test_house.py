@@ -48,7 +48,6 @@ MADE_OF_BYTES = {
     "json_records": "JSON messages -> records",
     "avro_records": "Avro messages -> records",
     "canal_json/file_records": "files of Canal-JSON -> the same records",
-    "canal_json/row_records": "rows of Canal-JSON, `old` apart -> the same records",
     "canal_json/ends": "both ends of rows of Canal-JSON -> their tables and commit-ts",
     "craft/frame": "Craft's messages -> events, and where their columns lie",
     "dialect": "delimited text -> columns of texts",

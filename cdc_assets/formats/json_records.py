@@ -8,6 +8,7 @@ has a number, other members) has another shape, or is left to the parser.
 The parser is strict: texts are UTF-8, no member appears twice in an object, NaN is none. Numbers keep their digits.
 
     json_records(values, fixed)  all messages, as Records; a member may be named that most of them have in common
+    same_shapes(values)          only those of one shape; an object may be named that has part of another one's members
     parsed_records(values)       the same without looking for shapes; what reads a message may be given
     json_value(text)             a value of JSON that a cell holds
 """
@@ -19,7 +20,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -56,7 +57,7 @@ K = TypeVar("K", bound=Hashable)
 Span = tuple[int, int, int, int]
 """The start and end of an object or array; the start is the number of a piece between values and an offset in it."""
 
-_QUOTE, _BACKSLASH, _SPACE, _ZERO, _DOT, _MINUS = b'"\\ 0.-'
+_QUOTE, _BACKSLASH, _SPACE, _ZERO, _DOT, _MINUS, _COMMA = b'"\\ 0.-,'
 _NINE = 9
 _LAST_ASCII = 0x7F
 _U = ord("u")
@@ -80,6 +81,10 @@ _ESCAPE = re.compile(rb"\\.")
 _BARE = r"^(?:null|true|false|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)$"
 _INSIDE = -1
 """A step to what is between the braces of an object."""
+_BEFORE_NAME = np.isin(np.arange(256), np.frombuffer(b"{,", np.uint8))
+"""Characters that may stand before the name of a member."""
+Partial = tuple[Path, Path]
+"""The path of an object that has some of the members of the object at the second path, in their order."""
 _DECODER, _PRINT = json.JSONDecoder(), json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -87,17 +92,19 @@ _DECODER, _PRINT = json.JSONDecoder(), json.JSONEncoder(ensure_ascii=False).enco
 class Shape:
     """The common form of messages: `between` stands before each value and after the last, `paths` are the values.
 
-    `message` is the first that has the shape, and `first` what it holds. `spans` are its objects and arrays. What is
-    within the members `unordered` is a value that stands between braces.
+    `first` is what the first that has the shape holds. `spans` are its objects and arrays. What is within the members
+    `unordered` is a value that stands between braces. `optional` are values by number that not every message has, with
+    the name before them as it is written, colon and all. Nothing stands between two of them: the comma goes with the
+    value before it.
     """
 
     between: tuple[bytes, ...]
     paths: tuple[Path, ...]
     spans: Mapping[Path, Span]
-    message: bytes
     first: Any
     unordered: Sequence[str]
     sizes: Mapping[int, int]
+    optional: Mapping[int, bytes]
 
     def place(self, *path: str | int) -> int | None:
         """Return the number of the value at a path, None where there is none."""
@@ -111,11 +118,13 @@ class Shape:
         return value
 
 
-def find_shape(message: bytes, fixed: str = "", unordered: Sequence[str] = (), known: int = 0) -> Shape | None:
+def find_shape(
+    message: bytes, fixed: str = "", unordered: Sequence[str] = (), known: int = 0, partial: Partial | None = None
+) -> Shape | None:
     """Return the shape of a message, in which the member `fixed` and its `known` first bytes are the same everywhere.
 
-    Members of the objects `unordered` may stand in any order. None for a message that is no JSON, or has a member
-    twice.
+    Members of the objects `unordered` may stand in any order. If the first object of `partial` lacks members of the
+    second, each of its members is optional. None for a message that is no JSON, or has a member twice.
     """
     try:
         first = _parsed(message)
@@ -125,17 +134,32 @@ def find_shape(message: bytes, fixed: str = "", unordered: Sequence[str] = (), k
         return None
     text = message.decode()
     own = tuple(name for name in unordered if isinstance(first.get(name), dict))
-    between, paths, spans, sizes = _walk(message, text if len(text) == len(message) else "", fixed, own, known)
-    return Shape(between, paths, spans, message, first, own, sizes)
+    members: Mapping[Path, Sequence[str]] = {}
+    if partial is not None:
+        part, whole = (reduce(_step, path, first) for path in partial)
+        if isinstance(part, dict) and isinstance(whole, dict) and part.keys() < whole.keys():
+            members = {partial[0]: tuple(whole)}
+            part.clear()
+            part.update(whole)  # the first message is asked which members there are, not for these values
+    between, paths, spans, sizes = _walk(message, text if len(text) == len(message) else "", fixed, own, known, members)
+    names = {
+        paths.index((*path, name)): f"{_PRINT(name)}:".encode() for path, names in members.items() for name in names
+    }
+    return Shape(between, paths, spans, first, own, sizes, names)
 
 
 def _walk(
-    message: bytes, text: str, fixed: str, unordered: Sequence[str], known: int
+    message: bytes,
+    text: str,
+    fixed: str,
+    unordered: Sequence[str],
+    known: int,
+    partial: Mapping[Path, Sequence[str]],
 ) -> tuple[tuple[bytes, ...], tuple[Path, ...], Mapping[Path, Span], Mapping[int, int]]:
     """Return the text between the values of a message, and the places of these, of objects and of arrays.
 
-    The values that are the insides of the members `unordered` come with their lengths. `text` is the message in ASCII,
-    else "".
+    The values that are the insides of the members `unordered` come with their lengths. Objects at the paths `partial`
+    have these members, whichever of them are in the message. `text` is the message in ASCII, else "".
     """
     between: list[bytes] = []
     paths: list[Path] = []
@@ -156,12 +180,18 @@ def _walk(
                 between.append(message[begun : at + 1])
                 paths.append((*path, _INSIDE))
                 begun = at + 1
+            elif members := partial.get(tuple(path)):
+                between += [message[begun : at + 1], *[b""] * (len(members) - 1)]
+                paths += [(*path, name) for name in members]
+                begun = len(message)  # none of what is in it counts
             path.append("" if byte == b"{" else 0)
             named = byte == b"{"
         elif byte in b"}]":
             path.pop()
             if len(path) == 1 and path[0] in unordered:
                 sizes[len(between) - 1], begun = at - begun, at
+            elif tuple(path) in partial:
+                begun = at
             spans[tuple(path)] = (*opened.pop(), len(between), at + 1 - begun)
         elif byte == b",":
             last = path[-1]
@@ -171,7 +201,7 @@ def _walk(
             end = _SCALAR.match(message, at).end()  # type: ignore[union-attr]  # it is JSON
             if named:
                 path[-1], named = json.loads(message[at:end]), False
-            elif at >= known and path[0] != fixed and path[0] not in unordered:
+            elif at >= max(known, begun) and path[0] != fixed and path[0] not in unordered:
                 between.append(message[begun:at])
                 paths.append(tuple(path))
                 begun = end
@@ -212,22 +242,24 @@ class SameShape(Records):
             return self._inside(path).kinds
         if number is None:
             return np.full(len(self), _KINDS[type(self.shape.at(*path))], np.uint8)
-        starts, _, quoted = self.values[number]
+        starts, ends, quoted = self.values[number]
         if quoted.all():
             return np.full(len(self), CellKind.TEXT, np.uint8)
-        return np.where(quoted, np.uint8(CellKind.TEXT), _BARE_KINDS[np.frombuffer(self.data, np.uint8)[starts]])
+        kinds = np.where(quoted, np.uint8(CellKind.TEXT), _BARE_KINDS[np.frombuffer(self.data, np.uint8)[starts]])
+        return np.where(quoted | (ends > starts), kinds, np.uint8(CellKind.ABSENT))
 
     def column(self, *path: str | int) -> RecordColumn:
         if self._is_unordered(path):
             return self._inside(path)
         number, kinds = self.shape.place(*path), self.kinds(*path)
         if number is not None:
-            return RecordColumn(kinds, self._texts(number, kinds == CellKind.NULL))
+            return RecordColumn(kinds, self._texts(number, kinds <= CellKind.NULL))
         first, start, last, stop = self.shape.spans.get(path, (0, 0, 0, 0))
         if first == last:  # it is the same in all of them
             return RecordColumn(kinds, pa.repeat(pa.scalar(self._common(path), pa.string()), len(self)))
-        (begins, _, quoted), (_, ends, closed) = self.values[first], self.values[last - 1]
-        texts = pieces(self.data, begins - quoted, ends + closed + stop)
+        (begins, stops, quoted), (_, ends, closed) = self.values[first], self.values[last - 1]
+        names = len(self.shape.optional.get(first, b"")) * (quoted | (stops > begins))
+        texts = pieces(self.data, begins - quoted - names, ends + closed + stop)
         texts = pc.binary_join_element_wise(self.shape.between[first][start:], texts, b"")
         return RecordColumn(kinds, pa.array([print_json(json_value(text)) for text in texts.to_pylist()], pa.string()))
 
@@ -255,7 +287,13 @@ class SameShape(Records):
         return _column(cells)
 
     def by_members(self, *path: str | int) -> Iterator[Marks]:
-        yield np.ones(len(self), bool)
+        paths = [self.shape.paths[number] for number in self.shape.optional]
+        present = [self.kinds(*member).astype(bool) for member in paths if member[:-1] == path]
+        if not present:
+            yield np.ones(len(self), bool)
+            return
+        for _, mask in _equal(zip(*present, strict=True)):
+            yield mask
 
     def by_value(self, *path: str | int) -> Iterator[tuple[Marks, str | bytes | None]]:
         first, _, last, _ = self.shape.spans.get(path, (0, 0, 0, 0))
@@ -305,22 +343,28 @@ class SameShape(Records):
         return mask
 
 
-def same_shapes(values: pa.BinaryArray, fixed: str = "", unordered: Sequence[str] = ()) -> Iterator[SameShape]:
+def same_shapes(
+    values: pa.BinaryArray, fixed: str = "", unordered: Sequence[str] = (), partial: Partial | None = None
+) -> Iterator[SameShape]:
     """Yield messages by their shapes (see `find_shape`); those that are in none are to be read one by one."""
     for prefix, messages, rest in _by_prefix(values, fixed) if fixed else ((b"", None, values),):
-        for shape in shapes_behind(prefix, rest, fixed, unordered):
+        for shape in shapes_behind(prefix, rest, fixed, unordered, partial):
             yield shape if messages is None else shape.moved(messages[shape.messages])
 
 
 def shapes_behind(
-    prefix: bytes, rests: pa.BinaryArray, fixed: str = "", unordered: Sequence[str] = ()
+    prefix: bytes,
+    rests: pa.BinaryArray,
+    fixed: str = "",
+    unordered: Sequence[str] = (),
+    partial: Partial | None = None,
 ) -> Iterator[SameShape]:
     """Yield messages by their shapes that all begin with a prefix, of which `rests` are what stands behind it."""
     sizes = pc.binary_length(rests).fill_null(0).to_numpy().astype(np.int64)
     size = min(max(_BLOCK_BYTES, int(sizes.mean() * _BLOCK_MESSAGES) if len(sizes) else 0), _MOST_BLOCK_BYTES)
     starts = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // size)) + 1
     for start, stop in pairwise([0, *starts.tolist(), len(rests)]):
-        for shape in _read_block(rests.slice(start, stop - start), prefix, fixed, unordered):
+        for shape in _read_block(rests.slice(start, stop - start), prefix, fixed, unordered, partial):
             yield shape.moved(shape.messages + start)
 
 
@@ -356,7 +400,9 @@ def _by_prefix(values: pa.BinaryArray, fixed: str) -> Iterator[tuple[bytes, Plac
         yield prefix, places, pieces(data, starts[places] + len(prefix), ends[places])
 
 
-def _read_block(values: pa.BinaryArray, prefix: bytes, fixed: str, unordered: Sequence[str]) -> Iterator[SameShape]:
+def _read_block(
+    values: pa.BinaryArray, prefix: bytes, fixed: str, unordered: Sequence[str], partial: Partial | None
+) -> Iterator[SameShape]:
     """Yield messages by their shapes, of which all begin with a prefix that `values` do not have."""
     if len(values) < FEW:
         return
@@ -368,7 +414,7 @@ def _read_block(values: pa.BinaryArray, prefix: bytes, fixed: str, unordered: Se
             return
         first = int(messages[0])
         left[first] = False
-        shape = find_shape(prefix + block.message(first), fixed, unordered, len(prefix))
+        shape = find_shape(prefix + block.message(first), fixed, unordered, len(prefix), partial)
         if shape is None:
             continue
         same_shape = block.of_shape(messages, shape, len(prefix))
@@ -436,10 +482,14 @@ class _Block:
             if number in shape.sizes:
                 ends = np.minimum(at + shape.sizes[number], self.ends[messages])
                 starts, quoted = at, np.zeros(len(at), bool)
+            elif number in shape.optional:
+                starts, ends, quoted = self._optional(at, shape.optional[number])
             else:
                 starts, ends, quoted = self._value(at, then)
             values.append((starts, ends, quoted))
             at = ends + quoted
+            if number in shape.optional:  # the comma before a name goes with the value before it
+                at = at + ((at > starts) & (self.data[at] == _COMMA) & (self.data[at + 1] == _QUOTE))
         last = texts[-1]
         fit = self._have(at, last) & (at + len(last) == self.ends[messages])
         data = pa.py_buffer(self.data)
@@ -455,6 +505,21 @@ class _Block:
         ends = self.quotes.next(at + 1)
         ends[~quoted] = self._bare(at[~quoted], then[0])
         return at + quoted, ends, quoted
+
+    def _optional(self, at: Places, name: bytes) -> tuple[Places, Places, Marks]:
+        """Return the beginnings and ends of values behind a name, texts or null, and which are texts.
+
+        A message without the name has an empty value; any other value ends where no message goes on.
+        """
+        has = self._have(at, name) & _BEFORE_NAME[self.data[at - 1]]
+        starts = at + np.where(has, len(name), 0)
+        quoted: Marks = has & (self.data[starts] == _QUOTE)
+        starts += quoted
+        ends = starts.copy()
+        ends[quoted] = self.quotes.next(starts[quoted])
+        bare = np.flatnonzero(has & ~quoted)
+        ends[bare] = np.where(have(self.words, starts[bare], b"null"), starts[bare] + len(b"null"), self.size)
+        return starts, ends, quoted
 
     def _bare(self, at: Places, then: int) -> Places:
         """Return the ends of numbers, true, false and null that a byte follows, and the end for anything else."""

@@ -36,6 +36,9 @@ def messages(place: Place) -> Iterator[Figure]:
         yield Figure("messages", what, per * rate.seconds, limit=limit, notes=notes)
     avro, canal = rate_by_protocol["avro"], rate_by_protocol["canal-json"]
     yield Figure("messages", "avro to fastavro alone", avro.seconds / avro.beside_seconds, "x", 1 / 0.6)
+    changed = rate_by_protocol["canal-json, partial old"]
+    whole = "canal-json, partial old to whole images, by event"
+    yield Figure("messages", whole, changed.seconds / changed.events / (canal.seconds / canal.events), "x", 2)
     by_byte = canal.seconds / canal.value_bytes
     for name, limit in (("debezium-json", 2.0), ("ydb-json", 1.5)):
         seconds_per_byte = rate_by_protocol[name].seconds / rate_by_protocol[name].value_bytes

@@ -15,14 +15,12 @@ from cdc_assets.decoding.window import decode_window
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import json_records
 from cdc_assets.formats.canal_json import decode as files
-from cdc_assets.formats.canal_json import row_records
 from cdc_assets.formats.canal_json.file_records import file_records
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.formats.decoded import LINE, Decoded, Op
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.planning.plan import plan
 from cdc_assets_tests.cases import Config, cases
-from cdc_assets_tests.changefeed import option, sink_options
 from cdc_assets_tests.default_rules import TABLE_RULES
 from cdc_assets_tests.formats.test_canal_json import (
     EXTENDED,
@@ -42,15 +40,13 @@ PIECES = [b'"', b"\\", b":", b",", b"{", b"}", b"[", b"]", b"null", b"0", b"1", 
 PIECES += [b"\xff", b"\xc3", "é".encode(), b"INSERT", b"DELETE", b'"id"', b'"name":', b'":"', b'","', b"\x00", b"old"]
 
 
-def outcome(
-    data: bytes, schema: Any, options: CanalJsonOptions, few: int, *, as_file: bool = False, fewest_cut: int = _NEVER
-) -> Any:
+def outcome(data: bytes, schema: Any, options: CanalJsonOptions, few: int, *, as_file: bool = False) -> Any:
     """The whole result of decoding, an error included, where so many records of a shape are read side by side.
 
-    Or `as_file`, as those of a file that are all alike; `old` is cut out of at least `fewest_cut` records of no shape.
+    Or `as_file`, as those of a file that are all alike.
     """
     own = file_records if as_file else lambda frame, schema: iter(())
-    patches = ((json_records, "FEW", few), (files, "file_records", own), (row_records, "FEW", fewest_cut))
+    patches = ((json_records, "FEW", few), (files, "file_records", own))
     with ExitStack() as stack:
         for module, name, value in patches:
             stack.enter_context(patch.object(module, name, value))
@@ -92,14 +88,11 @@ def test_shapes_and_parsers_agree_on_what_is_written_by_the_rules(history: Any, 
     plain = outcome(data, schema, options, _NEVER)
     assert outcome(data, schema, options, 1) == plain
     assert outcome(data, schema, options, 1, as_file=True) == plain
-    assert outcome(data, schema, options, _NEVER, fewest_cut=1) == plain
 
 
 @settings(deadline=None)
-@given(history=histories(), data=st.data(), side_by_side=st.booleans())
-def test_rows_whose_old_has_other_columns_are_what_a_parser_makes_of_them(
-    history: Any, data: st.DataObject, side_by_side: bool
-) -> None:
+@given(history=histories(), data=st.data())
+def test_rows_whose_old_has_other_columns_are_what_a_parser_makes_of_them(history: Any, data: st.DataObject) -> None:
     schema, events = history
     records = []
     for kind, row, old in events:
@@ -111,9 +104,7 @@ def test_rows_whose_old_has_other_columns_are_what_a_parser_makes_of_them(
     options = replace(EXTENDED, content_compatible=True)
     changed = edited(tuple(file_of(record) for record in records)) if records else st.nothing()
     file = data.draw(st.just(file_of(*records)) | changed)
-    few = 1 if side_by_side else _NEVER
-    with patch.object(json_records, "_MOST_SHAPES", 1):
-        assert outcome(file, schema, options, few, fewest_cut=1) == outcome(file, schema, options, _NEVER)
+    assert outcome(file, schema, options, 1) == outcome(file, schema, options, _NEVER)
 
 
 RECORDS = (
@@ -136,7 +127,6 @@ def test_shapes_and_parsers_agree_on_files_whose_bytes_were_changed(data: st.Dat
     plain = outcome(file, SCHEMA, options, _NEVER)
     assert outcome(file, SCHEMA, options, 1) == plain
     assert outcome(file, SCHEMA, options, 1, as_file=True) == plain
-    assert outcome(file, SCHEMA, options, _NEVER, fewest_cut=1) == plain
 
 
 def test_a_record_of_another_shape_keeps_its_place() -> None:
@@ -175,7 +165,7 @@ def recorded() -> list[Any]:
 
 
 @pytest.mark.parametrize("config", recorded())
-def test_recorded_files_say_the_same_by_shape_and_need_no_parser_but_for_partial_images(
+def test_recorded_files_say_the_same_by_shape_and_need_no_parser(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, parse = config.settings(), json_records.parsed_records
@@ -197,5 +187,4 @@ def test_recorded_files_say_the_same_by_shape_and_need_no_parser_but_for_partial
         other = decode_window(step, feed.reader)
         assert window.changes.equals(other.changes)
         assert (window.rejects, window.report.notes) == (other.rejects, other.report.notes)
-    wire = sink_options(settings).wire
-    assert option(wire, "only_output_updated_columns") or option(wire, "content_compatible") or not left
+    assert not left

@@ -197,6 +197,24 @@ def test_the_first_reason_of_a_record_counts() -> None:
     assert [(message, reason[:14]) for _, message, reason in unread.refused()] == [(2, "it is not JSON")]
 
 
+_PARTS = st.fixed_dictionaries({}, optional=dict.fromkeys(("a", "b", "é"), _SCALARS | _NESTED))
+
+
+@given(st.lists(st.tuples(_PARTS, _PARTS), max_size=12), _EDITED)
+def test_records_are_the_same_if_an_object_in_them_has_some_members_of_another(
+    sides: list[tuple[Any, Any]], made: tuple[list[Any], bool, bool, list[tuple[int, tuple[bytes, bytes]]]]
+) -> None:
+    whole = [{"old": [old], "new": [old | new], "z": 1} for old, new in sides]
+    sent = edited(whole, *made[1:])
+    plain = read(sent, 1 << 40)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(producer, "FEW", 1)
+        patch.setattr(producer, "_MOST_SHAPES", 4)
+        for records in same_shapes(pa.array(sent, pa.binary()), partial=(("old", 0), ("new", 0))):
+            for place, values in enumerate(held(records)):
+                assert values == plain[int(records.messages[place])]
+
+
 # --- shapes -----------------------------------------------------------------------------------------------------------
 
 
@@ -228,6 +246,19 @@ def test_texts_with_escapes_are_read_side_by_side_too() -> None:
     sent = [json.dumps({"a": text, "b": place}).encode() for place, text in enumerate(texts)]
     texts_by_message = of_one_shape([*sent, b'{"a": "\\/\\u0041", "b": 8}'])
     assert [value for _, value in sorted(texts_by_message.items())] == [*texts, "/A"]
+
+
+@pytest.mark.usefixtures("few")
+def test_one_shape_has_objects_with_whichever_members_of_another_one() -> None:
+    olds = ['{"a":"x"}', '{"b":""}', "{}", '{"a":null,"c":"y"}', '{"a":"x","b":"y","c":null}']
+    wrong = ['{"c":"y","a":"x"}', '{"a":"x",}', '{"a":"x""b":"y"}', '{,"a":"x"}', '{"a":"x","a":"x"}', '{"a":nul}']
+    wrong += ['{"a":1}', '{"d":"x"}', '{"a":{}}', '{"a":"x","b"}', '{"a":"x"']
+    message = '{"old":[%s],"new":[{"a":"1","b":"2","c":"3"}]}'
+    sent = pa.array([(message % old).encode() for old in (*olds, *wrong)], pa.binary())
+    groups = list(same_shapes(sent, partial=(("old", 0), ("new", 0))))
+    assert groups[0].messages.tolist() == [0, 1, 2, 3, 4]
+    assert groups[0].column("old", 0).texts.to_pylist() == olds
+    assert groups[0].column("old", 0, "a").kinds.tolist() == [CellKind.TEXT, 0, 0, CellKind.NULL, CellKind.TEXT]
 
 
 @pytest.mark.usefixtures("few")

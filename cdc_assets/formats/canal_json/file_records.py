@@ -28,6 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_assets.formats.canal_json.row_records import CHANGED
 from cdc_assets.formats.json_records import json_value, print_json, shapes_behind
 from cdc_assets.formats.records import Marks, Records, bits
 from cdc_assets.formats.words import have, pieces, words
@@ -289,5 +290,6 @@ def file_records(frame: RecordFrame, schema: TableSchema) -> Iterator[Records]:
         fit, kinds, olds = heads.held_against(body, begin, stop)
         for kind in KINDS:
             rows = np.flatnonzero(fit & bits(pc.equal(kinds, kind)))
-            for records in shapes_behind(heads.prefix(kind), pieces(body, olds[rows], stop[rows])):
+            rests = pieces(body, olds[rows], stop[rows])
+            for records in shapes_behind(heads.prefix(kind), rests, partial=CHANGED):
                 yield records.moved(rows[records.messages] + low)
