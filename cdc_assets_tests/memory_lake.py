@@ -109,6 +109,8 @@ class _Table:
     layout: TableLayout = PLAIN
     begins: Tso | None = None
     """The RENAME at which a history table begins."""
+    dropped: Tso | None = None
+    """The DROP since which the source does not have it."""
 
     def copied(self) -> _Table:
         return dataclasses.replace(self, past=[*self.past], tags={**self.tags}, continued={*self.continued})
@@ -169,6 +171,7 @@ class MemoryLake:
                 table.missing,
                 begins=table.begins,
                 repaired=table.repaired,
+                dropped=table.dropped,
                 layout=table.layout,
             )
             for life, table in self.tables.items()
@@ -184,6 +187,10 @@ class MemoryLake:
                     made.lives, made.since = step.lives or first_lives(schema, step.at), step.begun
                     made.recipe, made.layout, made.begins = step.recipe, step.layout, step.begins
                     self.tables[life] = made
+            case ChangeTable(life, at, dropped=True):
+                table = self.tables[life]
+                self._commit(table, table.rows, Progress(at, Phase.DDL), step.ddl)
+                table.dropped = at
             case ChangeTable(life, at, _, schema):
                 table = self.tables[life]
                 if step.ddl <= table.ddl:
@@ -212,7 +219,7 @@ class MemoryLake:
                 if isinstance(step, RenameTable) and step.begins:
                     rows = _restated(rows, step, self.tables[life].ddl, None, None)
                 self._commit(self.tables[life], rows, Progress(at, Phase.DDL), at)
-                self.tables[life].name = to
+                self.tables[life].name, self.tables[life].dropped = to, None
             case DropTable(life, at):
                 self._commit(self.tables[life], self.tables[life].rows, Progress(at, Phase.DDL), at)
                 self.tables[life].name = None

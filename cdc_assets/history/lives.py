@@ -18,7 +18,6 @@ from cdc_assets.model.schema import ByName, TableId, TableSchema
 from cdc_assets.model.schema_changes import Rekey, RenameColumn
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.table_history import (
-    Changed,
     Created,
     Dropped,
     Event,
@@ -140,7 +139,7 @@ class Lives:
             ways = ways_out(file.table, file.version, AS_WRITTEN)
             self.add(table.life, Held(*unchanged(table, file), by_policy(file, decision.kind), ways))
             return
-        back = Recovered if table.name is None else Changed if table.name == file.table else Renamed
+        back = Recovered if table.name is None else Renamed
         self._named(table, file, back, decision.release)
 
     def _make_room(self, file: SchemaFile) -> None:
@@ -167,13 +166,13 @@ class Lives:
 
     def replace_with(self, table: TableHistory, file: SchemaFile, event: Event) -> None:
         """Add an event to a table that has the name of its file from then on, also one that was dropped."""
-        if table.name is None or table.name.folded != file.table.folded:
-            if table.name is None:
-                self.gone.take(file.table)
-                self._kept.pop(file.table, None)
-            else:
+        if self.holders.get(file.table) != table.life:
+            if table.name is not None and self.holders.get(table.name) == table.life:
                 del self.holders[table.name]
                 self.tables[table.life] = table.left(file.version)
+            else:
+                self.gone.take(file.table)
+                self._kept.pop(file.table, None)
             self._take_name(table.life, file)
         self.add(table.life, event)
 
@@ -186,7 +185,7 @@ class Lives:
         self,
         table: TableHistory,
         file: SchemaFile,
-        event: type[Renamed] | type[Recovered] | type[Changed],
+        event: type[Renamed] | type[Recovered],
         release: Release | None,
     ) -> None:
         """A DDL that renames without changing columns; before it they may have changed without a DDL."""

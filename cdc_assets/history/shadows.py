@@ -171,7 +171,7 @@ def _go_on(lives: Lives, table: TableHistory, shadow: TableHistory | None, move:
         event: Event = Held(*unchanged(table, file), reason, ways_out(file.table, file.version, _OFFERED, (bring,)))
     elif effect.reason:
         event = Held(*unchanged(table, file), effect.reason, effect.ways, release=effect.release)
-    elif table.name == file.table:
+    elif table.name == file.table and lives.holder(file.table) is not None:
         event = Changed(meant, table.schema, effect.after, file.table, effect.changes, release=effect.release)
     else:
         back = Renamed if table.name is not None else Recovered

@@ -7,7 +7,7 @@ before it expires snapshots).
     snapshot   cdc.applied-ts  cdc.applied-phase (ddl|rows)  cdc.ddl-ts  cdc.positions (without commit-ts only)
                cdc.recipe (how its rows were read: the fingerprint of a `Recipe`)
     table      cdc.changefeed  cdc.identity  cdc.name (the name it should have, "" once dropped)
-               cdc.gone (JSON: from which DROP to which RECOVER TABLE it was gone, null for one that still is)
+               cdc.gone (JSON: from which DROP to which RECOVER TABLE the source lacked it, null while it still does)
                cdc.repaired (the position of the newest repair)
                cdc.incomplete (the version before which rows are missing)  cdc.incomplete-of (whose: an identity)
                cdc.incomplete-why (why the feed does not bring them: a word of `Lack`)
@@ -130,6 +130,11 @@ class LakeTable:
         return next((since for since, until in self.gone if since <= at and (until is None or at < until)), None)
 
     @property
+    def dropped(self) -> Tso | None:
+        """The version of the DROP since which the source does not have the table, None for one that is there."""
+        return next((since for since, until in self.gone if until is None), None)
+
+    @property
     def standing(self) -> tuple[Label, str]:
         """The state from which a step is planned: how far the table is applied, and which run removed rows last."""
         return self.label, self.revision
@@ -149,6 +154,7 @@ class LakeTable:
             missing=self.missing,
             begins=self.begins,
             repaired=self.repaired,
+            dropped=self.dropped,
             layout=self.layout,
         )
 

@@ -73,8 +73,10 @@ def carry_out(bench: Workbench, step: Step) -> StepResult:
         return result
     with bench.on(step.life) as work:
         ddl = step.ddl if isinstance(step, ChangeTable) else step.at
-        own_name = isinstance(step, RenameTable) and step.life.kind and work.lake_table.name != step.to
-        if ddl > work.label.ddl or own_name:  # a history table's name may be the settings' to change
+        lake_table = work.lake_table
+        own_name = isinstance(step, RenameTable) and step.life.kind and lake_table.name != step.to
+        unrecorded = isinstance(step, ChangeTable) and step.dropped and lake_table.dropped is None
+        if ddl > work.label.ddl or own_name or unrecorded:  # a history table's name may be the settings' to change
             if not own_name:
                 _refuse_passed(bench, step, work)
             label = work.label.through_ddl(step.at, ddl)
@@ -112,9 +114,11 @@ def _refuse_forgetting(bench: Workbench, life: Life) -> None:
 
 def _run_ddl(bench: Workbench, step: Step, work: Work, label: Label) -> None:
     beside, gone = partial(_refuse_forgetting, bench, step.life), work.lake_table.gone
-    dropped = {NAME: "", GONE: json.dumps([*gone, (step.at, None)])}
-    back = {GONE: json.dumps([(since, step.at if until is None else until) for since, until in gone])}
+    absence = {GONE: json.dumps(gone if work.lake_table.dropped is not None else [*gone, (step.at, None)])}
+    back = {GONE: json.dumps([(since, step.at if until is None else until) for since, until in gone])} if gone else {}
     match step:
+        case ChangeTable(dropped=True):
+            publish(work.target, label, properties=absence)
         case ChangeTable(life=Life(kind=kind)) if kind:
             schema.change(work.target, step, label, beside, _moved_rows(bench, step, work))
         case ChangeTable():
@@ -123,20 +127,20 @@ def _run_ddl(bench: Workbench, step: Step, work: Work, label: Label) -> None:
             _refuse_taken(bench, to, life)
             publish(work.target, label, rows=_moved(bench, step, work), properties={NAME: format_name(to), **back})
         case DropTable(life) if life.kind:
-            publish(work.target, label, rows=_moved(bench, step, work), properties=dropped)
+            publish(work.target, label, rows=_moved(bench, step, work), properties={NAME: "", **absence})
         case ExchangePartition(life) if life.kind:
             publish(work.target, label, rows=_moved(bench, step, work))
         case RenameTable(life, _, to) | RecoverTable(life, _, to):
             _refuse_taken(bench, to, life)
-            is_back = isinstance(step, RecoverTable)
             begins = isinstance(step, RenameTable) and step.begins
             rows = history_writer(step.life.kind).begun(work.target, step.at) if begins else None
-            publish(work.target, label, rows=rows, properties={NAME: format_name(to), **(back if is_back else {})})
-            work.session.statements.append(
-                f"ALTER TABLE {work.target.name} RENAME TO {quoted(*bench.state.places.home(to))}"
-            )
+            publish(work.target, label, rows=rows, properties={NAME: format_name(to), **back})
+            if work.lake_table.name != to:
+                work.session.statements.append(
+                    f"ALTER TABLE {work.target.name} RENAME TO {quoted(*bench.state.places.home(to))}"
+                )
         case DropTable():
-            publish(work.target, label, properties=dropped)
+            publish(work.target, label, properties={NAME: "", **absence})
             aside = quoted(*bench.state.places.aside(step.life))
             work.session.statements.append(f"ALTER TABLE {work.target.name} RENAME TO {aside}")
         case ExchangePartition():

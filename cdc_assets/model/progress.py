@@ -107,6 +107,8 @@ class AppliedState:
     """The version of the RENAME that brought a history table under its rule: from there on it has its history."""
     repaired: Tso = -1
     """The position as of which the newest repair gave it the source's rows, which its feed does not have."""
+    dropped: Tso | None = None
+    """The version of the DROP since which the source does not have it, None for one that is there."""
     layout: TableLayout = PLAIN
     """Layout of its files, with the properties that a person gave it."""
 

@@ -66,9 +66,10 @@ class ChangeTable:
     """All changes of one DDL, in one commit. `schema` is the schema afterwards.
 
     `early` changes are of a DDL that is not in the changefeed: the schema file of the DDL at `at`, which is a step of
-    its own, shows them first. `recipe` is that by which it gives values to rows that are there. `masks` are those
-    of the columns before it, by the names of these settings, of each table whose rows it moves into or out of a history
-    table; a mirror that is not among them is switched off.
+    its own, shows them first. By a step with `dropped` the source drops the table, and the lake keeps it: that is
+    recorded, and the DROP is still due if the policy for it is taken back. `recipe` is that by which it gives values to
+    rows that are there. `masks` are those of the columns before it, by the names of these settings, of each table whose
+    rows it moves into or out of a history table; a mirror that is not among them is switched off.
     """
 
     life: Life
@@ -79,11 +80,12 @@ class ChangeTable:
     early: bool = False
     recipe: Recipe = field(default=EMPTY_RECIPE, hash=False)
     masks: Mapping[Life, Mapping[str, str]] = field(default_factory=dict, hash=False)
+    dropped: bool = False
 
     @property
     def ddl(self) -> Tso:
-        """The schema version that the table has afterwards; the DDL of `at` is still due after early changes."""
-        return self.at - 1 if self.early else self.at
+        """The schema version that the table has afterwards; with `early` and `dropped` the DDL of `at` is still due."""
+        return self.at - 1 if self.early or self.dropped else self.at
 
 
 @dataclass(frozen=True, slots=True)

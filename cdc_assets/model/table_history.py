@@ -94,12 +94,7 @@ class Changed(_FromFile):
 class Kept(_FromFile):
     """The source dropped the table; the lake keeps it under its name."""
 
-    action = "change"
-
-    @property
-    def neutral(self) -> bool:
-        """Nothing changes in the lake."""
-        return True
+    action = "keep"
 
 
 @dataclass(frozen=True, slots=True)

@@ -443,7 +443,8 @@ class _Chain:
                 continue
             if self.stop is not None and event.at >= self.stop.at:
                 break
-            if event.neutral:
+            recorded = isinstance(event, Kept) and self.applied is not None and self.applied.dropped == event.at
+            if event.neutral or recorded:
                 current.append(event)
                 continue
             if self._late(event, position):
@@ -539,8 +540,10 @@ class _Chain:
                     life, event.at, _name(event), event.after,
                     gap=gap, base=base, has_rows=has_rows, recipe=made, begins=self.table.begins,
                 )  # fmt: skip
-            case Changed() | Kept():
+            case Changed():
                 return self._change(event, event.changes)
+            case Kept():
+                return ChangeTable(life, event.at, (), event.after, event.before, dropped=True)
             case Renamed():
                 begins = event.at == self.table.begins and keeps_states(life.kind)
                 return RenameTable(life, event.at, _name(event), begins=begins)

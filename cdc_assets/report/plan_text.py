@@ -125,7 +125,7 @@ def _released(release: Release) -> str:
 def step_title(step: Step) -> str:
     """Describe in a few words what a step does to its table, as a plan calls it: `create`, `delete all rows`."""
     match step:
-        case ChangeTable() | RenameTable():
+        case ChangeTable(dropped=False) | RenameTable():
             action, detail, _, _ = _words(step)
             return detail if action == "change" else f"{action} to {detail}"
         case ExchangePartition(_, other):
@@ -152,6 +152,8 @@ def _words(step: Step) -> tuple[str, str, str, str]:
             late = f", with what changes after {begun}" if begun is not None else ""
             lacks = f", incomplete: without {gap.without(begun)}" if gap is not None and not based else ""
             return "create", shape + late + lacks + based, METADATA_ONLY, "drop it"
+        case ChangeTable(dropped=True):
+            return "keep", "the source drops it, the lake keeps it", METADATA_ONLY, snapshot
         case ChangeTable(_, _, changes):
             rewrite = any(_rewrites(change) for change in changes)
             deletes = any(isinstance(change, DeleteRows) for change in changes)

@@ -246,25 +246,28 @@ def test_a_kept_table_stays_under_its_name() -> None:
     history = history_of(DROP, policies={"drop table": "keep"})
     assert history.lives[LIFE].name == A
     assert [text.state for text in describe_tables(Listing(90, (), ()), history)] == ["kept"]
-    assert ddl_of(steps(DROP, policies={"drop table": "keep"})) == []
+    (kept,) = ddl_of(steps(DROP, policies={"drop table": "keep"}))
+    assert isinstance(kept, ChangeTable)
+    assert kept.dropped
 
 
 def test_a_kept_table_makes_room_when_another_takes_its_name() -> None:
     planned_steps = steps(DROP, create(A, 50), policies={"drop table": "keep"})
     kinds = [(type(step), step.life, step.at) for step in planned_steps if not isinstance(step, ApplyRows)]
-    assert kinds == [(CreateTable, LIFE, 10), (DropTable, LIFE, 50), (CreateTable, Life(A, 50), 50)]
+    life = [(CreateTable, LIFE, 10), (ChangeTable, LIFE, 30), (DropTable, LIFE, 50)]
+    assert kinds == [*life, (CreateTable, Life(A, 50), 50)]
 
 
 def test_a_kept_table_makes_room_for_a_rename_too() -> None:
     rename = schema_file(A, 50, "RENAME TABLE `s`.`b` TO `s`.`a`", 14)
     ddl_steps = ddl_of(steps(create(B, 11), DROP, rename, policies={"drop table": "keep"}))
-    assert [(type(step), step.at) for step in ddl_steps] == [(DropTable, 50), (RenameTable, 50)]
+    assert [(type(step), step.at) for step in ddl_steps] == [(ChangeTable, 30), (DropTable, 50), (RenameTable, 50)]
 
 
 def test_a_kept_table_that_the_source_recovers_goes_on() -> None:
     back = schema_file(C, 40, "FLASHBACK TABLE `a` TO `c`", 25)
     ddl_steps = ddl_of(steps(DROP, back, policies={"drop table": "keep"}))
-    assert [(type(step), step.life) for step in ddl_steps] == [(RenameTable, LIFE)]
+    assert [(type(step), step.life) for step in ddl_steps] == [(ChangeTable, LIFE), (RenameTable, LIFE)]
 
 
 def test_rows_of_a_kept_table_end_with_its_drop() -> None:

@@ -346,10 +346,11 @@ def test_a_truncate_is_not_in_the_state_right_before_it(shop: Shop) -> None:
     shop.ledger.close()
 
 
-def test_a_table_that_was_recovered_is_in_no_state_of_between(shop: Shop) -> None:
+@pytest.mark.parametrize("policy", ["apply", "keep"])
+def test_a_table_that_was_recovered_is_in_no_state_of_between(shop: Shop, policy: str) -> None:
     lake = shop.lake.settings
     shop.ledger = Ledger(ledger_url(lake))
-    shop.more["history"] = {"shop.orders": ["log", "scd2"]}
+    shop.more |= {"history": {"shop.orders": ["log", "scd2"]}, "policies": {"drop table": policy}}
     shop.pipeline().apply()
     for at in (20, 40, 60, 80):
         is_drop = at in (20, 60)
@@ -359,6 +360,9 @@ def test_a_table_that_was_recovered_is_in_no_state_of_between(shop: Shop) -> Non
         assert [(str(table.name), table.reason) for table in shop.pipeline().apply().tables if table.reason] == []
         if is_drop:
             assert [cut_table.name for cut_table in make_cut(shop.pipeline(), f"without{at}").taken] == [ITEMS]
+            present = [table.name for table in shop.lake.state.tables().values()]
+            assert (ORDERS in present) == (policy == "keep")
+            assert shop.pipeline().planner.plan()[1].steps == ()
     names = {"shop.orders", "shop.orders__log", "shop.orders__scd2"}
     for at, is_there in ((19, True), (20, False), (39, False), (40, True), (60, False), (79, False), (80, True)):
         state = as_of(lake, "default", str(FIRST + at))
@@ -370,6 +374,17 @@ def test_a_table_that_was_recovered_is_in_no_state_of_between(shop: Shop) -> Non
     with pytest.raises(BadSettings, match=rf"all were dropped by {FIRST + 20} "):
         as_of(lake, "default", str(FIRST + 25), ["shop.orders"])
     shop.ledger.close()
+
+
+def test_a_kept_table_is_dropped_once_the_policy_is_taken_back(shop: Shop) -> None:
+    shop.more["policies"] = {"drop table": "keep"}
+    shop.ddl("shop.orders", FIRST + 20, "DROP TABLE `orders`", 4, columns=False)
+    shop.publish(FIRST + 30)
+    shop.pipeline().apply()
+    del shop.more["policies"]
+    assert shop.pipeline().apply().complete
+    table = next(table for life, table in shop.lake.state.tables().items() if life.born_as == ORDERS)
+    assert (table.name, table.gone) == (None, ((FIRST + 20, None),))
 
 
 def test_a_table_as_of_a_moment_has_the_name_that_it_had_then(shop: Shop) -> None:

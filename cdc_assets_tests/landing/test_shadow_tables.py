@@ -107,8 +107,10 @@ def before(unseen: Sequence[str] = SHADOWS) -> Binlog:
     return log
 
 
-def fed(messages: Sequence[Message], uri: str = LEFT_OUT, cut: int | None = None) -> tuple[TopicFeed, Outcome]:
-    feed = TopicFeed.of(MemoryLog([]), sink_uri=uri, name="c", initial={})
+def fed(
+    messages: Sequence[Message], uri: str = LEFT_OUT, cut: int | None = None, drops: str = "apply"
+) -> tuple[TopicFeed, Outcome]:
+    feed = TopicFeed.of(MemoryLog([]), sink_uri=uri, name="c", initial={}, policies={"drop table": drops})
     for part in (messages[:cut], messages[cut:]) if cut else (messages,):
         send(feed.log, part)
         feed.apply()
@@ -163,15 +165,16 @@ def test_the_alter_of_a_copy_without_rows_is_carried_out_on_the_table(tool: Any,
     assert uri == URI or [str(name) for name in feed.lake.names()] == ["d.t"]
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-def test_it_does_not_matter_what_a_run_has_seen_of_it(tool: Any) -> None:
+@pytest.mark.parametrize(("tool", "drops"), [*((tool, "apply") for tool in TOOLS), (pt_osc_with_drop, "keep")])
+def test_it_does_not_matter_what_a_run_has_seen_of_it(tool: Any, drops: str) -> None:
     text, more, expected = ALTERS["a new column"]
     log = before()
     tool(log, text)
     log.row("t", **{**expected[0], "n": 4, **more})
     for cut in range(2, len(log.messages)):
-        feed, outcome = fed(log.messages, cut=cut)
+        feed, outcome = fed(log.messages, cut=cut, drops=drops)
         assert held(outcome) == {}, cut
+        assert {state.dropped for state in feed.lake.applied().values()} == {None}, cut
         assert rows(feed) == [*expected, {**expected[0], "n": 4, **more}], cut
 
 
