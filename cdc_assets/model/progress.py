@@ -222,6 +222,7 @@ class Lack(str, enum.Enum):
     RESTORED = "restored"
     INGESTED = "ingested"
     DECIDED = "decided"
+    LATE_ROWS = "late rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +245,10 @@ class Filling:
         return self.lack is Lack.CREATED and self.through is not None
 
 
+_FROM_A_POSITION = (Lack.EXPIRED, Lack.DECIDED, Lack.LATE_ROWS)
+"""Lacks of rows behind a position, before which a table has all."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Why a table is incomplete: the rows that `life` had when the feed began, before `since`, are not in the feed.
@@ -252,8 +257,9 @@ class Gap:
     feed has of it. `offer` is a dump that has those rows, "" if none is known. `filling` says whether the feed's own
     rows bring them, so that they are there once these are applied. `reason` is a sentence on messages that were not
     read (EXPIRED), on the position at which the lake's table begins (LATE), on rows that a window proved to be missing
-    (PROVEN, `at` is the position of that), or on a DDL of which a decision gives the table other rows (DECIDED), and
-    what a person can do. Rows that were not read or were decided about are missing behind `at` only. `accepted` says
+    (PROVEN, `at` is the position of that), on a DDL of which a decision gives the table other rows (DECIDED), or on
+    rows that came when a table stood still beyond them (LATE_ROWS), and what a person can do. Rows that were not read,
+    were decided about or came late are missing behind `at` only. `accepted` says
     that a person let the table go on without these rows.
     """
 
@@ -267,7 +273,7 @@ class Gap:
     @property
     def sound_through(self) -> Tso:
         """The position through which the table has its rows."""
-        return max(self.since - 1, self.at if self.filling.lack in (Lack.EXPIRED, Lack.DECIDED) else 0)
+        return max(self.since - 1, self.at if self.filling.lack in _FROM_A_POSITION else 0)
 
     @property
     def is_unread(self) -> bool:
@@ -291,7 +297,7 @@ class Gap:
 
     def without(self, begun: Tso | None) -> str:
         """Return the clause on missing rows of a table, which begins at a position if later than its source."""
-        if self.is_unread:
+        if self.is_unread or self.filling.lack is Lack.LATE_ROWS:
             return "some of its messages"
         return f"its rows from before {self.since if begun is None else begun}"
 

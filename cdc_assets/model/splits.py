@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -222,10 +222,19 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class LateFile:
-    """The sentence for the user about rows that came too late in a file, and whose they are: None for all of a name."""
+    """Rows that came too late, at position `at` and later: the sentence for the user, and whose they are.
+
+    Without `lives` they are of any table that has the name `table` from there on.
+    """
 
     reason: str
-    lives: frozenset[Life] | None = None
+    at: Tso
+    lives: frozenset[Life] = frozenset()
+    table: TableId | None = None
+
+    def concern(self, life: Life, names: Collection[TableId]) -> bool:
+        """Return whether the rows are of a table, which has these names, folded, from position `at` on."""
+        return life in self.lives if self.table is None else self.table.folded in names
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,7 +235,8 @@ class ApplyRows:
 class HoldTable:
     """Nothing from `at` on is applied to this life. `ways` says what a person can do about it.
 
-    `releasable` is set for a DDL of this life, on which a person can decide (`release`).
+    `releasable` is set for a DDL of this life, on which a person can decide (`release`). `late` says that input of `at`
+    and later came when more had been applied, which lacks it.
     """
 
     life: Life
@@ -243,6 +244,7 @@ class HoldTable:
     reason: str
     ways: tuple[str, ...] = ()
     releasable: bool = False
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

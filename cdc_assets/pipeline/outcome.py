@@ -275,6 +275,7 @@ def _standing(
         through = applied.progress.tso
     if table.stopped_at is not None or remaining_step is not None:
         through = applied.progress.through if applied is not None else 0
+        through = min(through, hold.at - 1) if hold is not None and hold.late else through
         version = applied.ddl if applied is not None else table.life.version
     beside = table.life.kind and applied is None and hold is not None  # it is not there, so it lacks nothing
     gap = None if beside or state is State.DROPPED else history.gap_of(applied, version)

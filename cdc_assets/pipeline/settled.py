@@ -207,7 +207,8 @@ def late_rows(
         if late:
             sentence = _RESTORED if settled_files is None else _LATE
             reason = sentence.format(file.path, max(claim.applied for claim in late), after)
-            yield file.path, LateFile(reason, frozenset(claim.life for claim in late))
+            least = 0 if rows is None else pc.min(rows).as_py()
+            yield file.path, LateFile(reason, max(after + 1, least), frozenset(claim.life for claim in late))
 
 
 def _is_as_read(file: DataFile, read: FileStats | None) -> bool:

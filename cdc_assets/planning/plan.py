@@ -24,11 +24,12 @@ from cdc_assets.features.kinds.planning import KindsOfTables, is_aside, tracking
 from cdc_assets.history.history import read_history
 from cdc_assets.history.policies import ways_out
 from cdc_assets.history.strays import Period, Strays
-from cdc_assets.model.kinds import HistoryRule
-from cdc_assets.model.progress import AppliedState, Gap, Life, MissingRows, Phase, Progress
+from cdc_assets.model.gaps import late_rows_text
+from cdc_assets.model.kinds import HISTORY_KINDS, HistoryRule
+from cdc_assets.model.progress import AppliedState, Filling, Gap, Lack, Life, MissingRows, Phase, Progress
 from cdc_assets.model.schema import ByName, TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, Evolution, Rekey, SchemaChange
-from cdc_assets.model.splits import DataFile, Listing
+from cdc_assets.model.splits import DataFile, LateFile, Listing
 from cdc_assets.model.steps import (
     AddedStep,
     ApplyRows,
@@ -69,7 +70,7 @@ class Plan:
 
     `behind` is set when the checkpoint is behind what a table already holds: nothing of that table is planned.
     `feed` is the history of the source's tables alone, `idle` are the lake's tables to which nothing is applied
-    by the settings.
+    by the settings. Those of them that lack late rows have a gap in `lacking`.
     """
 
     steps: tuple[Step, ...]
@@ -79,6 +80,7 @@ class Plan:
     applied: Mapping[Life, AppliedState] = field(default_factory=dict)
     feed: History | None = None
     idle: tuple[Life, ...] = ()
+    lacking: Mapping[Life, Gap] = field(default_factory=dict)
 
     @property
     def sources(self) -> dict[Life, TableHistory]:
@@ -192,7 +194,8 @@ def plan(
     idle, ordered = (*kinds.idle, *sorted(ended & applied.keys())), _ordered(planned_steps)
     if any(isinstance(step, (HoldTable, CreateTable)) for step in ordered):
         ordered = held_back(ordered, applied)
-    return Plan(tuple(ordered), history, listing.checkpoint, behind, applied, feed, idle)
+    lacking = {life: gap for life in kinds.idle if (gap := _late_gap(life, feed, applied[life], facts.late))}
+    return Plan(tuple(ordered), history, listing.checkpoint, behind, applied, feed, idle, lacking)
 
 
 def renames_unnamed(listing: Listing) -> bool:
@@ -286,12 +289,13 @@ def _stops(history: History, facts: FeedFacts, applied: Mapping[Life, AppliedSta
     """
     purged = {life for life, state in applied.items() if state.is_purged}
     lives = history.lives.keys() - purged
-    late = [(life, rows.reason) for rows in facts.late for life in rows.lives or () if life in lives]
-    stops = {
-        life: HoldTable(life, life.version, reason, (f"read its whole input anew: cdc-assets rebuild {name}",))
-        for life, reason in reversed(late)
-        for name in (shlex.quote(str(history.lives[life].name or life)),)
-    }
+    stops = dict[Life, HoldTable]()
+    for rows in sorted(facts.late, key=lambda rows: rows.at, reverse=True):
+        for life in lives:
+            if rows.concern(life, history.lives[life].names_after(rows.at)):
+                name = shlex.quote(str(history.lives[life].name or life))
+                ways = (f"read its whole input anew: cdc-assets rebuild {name}",) if rows.table is None else ()
+                stops[life] = HoldTable(life, max(rows.at, life.version), rows.reason, ways, late=True)
     for root, version, why in facts.broken:
         names = {
             table.folded
@@ -309,6 +313,25 @@ def _stops(history: History, facts: FeedFacts, applied: Mapping[Life, AppliedSta
             if concerned and (life not in stops or version < stops[life].at):
                 stops[life] = HoldTable(life, max(version, life.version), why)
     return stops
+
+
+def _late_gap(life: Life, feed: History, state: AppliedState, late: Sequence[LateFile]) -> Gap | None:
+    """Return the gap of a table that stands still, where late rows concern it: a rebuild of its mirror will have them.
+
+    A gap from an earlier position on says more.
+    """
+    table, gap = feed.lives[life.source], state.gap
+    if state.is_purged:
+        return None
+    for rows in sorted(late, key=lambda rows: rows.at):
+        is_its_own = any(rows.concern(other, table.names_after(rows.at)) for other in (life.source, *_beside(life)))
+        if is_its_own and rows.at <= state.progress.tso and (gap is None or gap.sound_through >= rows.at):
+            return Gap(life, "", Filling(Lack.LATE_ROWS), late_rows_text(rows.at, life), rows.at - 1)
+    return None
+
+
+def _beside(life: Life) -> Iterator[Life]:
+    return (replace(life, kind=kind) for kind in HISTORY_KINDS)
 
 
 def _by_name(listing: Listing, history: History) -> dict[TableId, list[DataFile]]:
@@ -509,7 +532,7 @@ class _Chain:
             "that is wrong, rebuild the table from the changefeed's start."
         )
         ways = ways_out(event.name or self.table.life, event.at, ("as written", "apply", "skip"))
-        return HoldTable(self.table.life, event.at, reason, ways, releasable=True)
+        return HoldTable(self.table.life, event.at, reason, ways, releasable=True, late=True)
 
     def _at(self, event: Event) -> Iterator[Step]:
         """The steps of one event: columns that it shows first, the event itself, the rows that a dump brings."""

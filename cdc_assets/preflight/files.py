@@ -103,13 +103,11 @@ def unread_files(source: Source, listing: Listing, entries: Iterable[FileEntry])
 
 
 def broken_files(source: Source, listing: Listing) -> Iterator[tuple[str, Tso, str]]:
-    """Yield (root, version, why) of files that should be readable and are not, and of rows that came too late.
+    """Yield (root, version, why) of files that should be readable and are not.
 
-    Late rows that are known to be of some tables stop these alone (`FeedFacts.late`).
     What is in a directory of version 0 stops its table where its rows begin (see `versionless_holds`).
     """
-    late = ((path, rows.reason) for path, rows in listing.late.items() if rows.lives is None)
-    for path, why in (*listing.problems.items(), *late):
+    for path, why in listing.problems.items():
         place = source.place(path)
         if place is not None and (place.version or place.number == 0):
             yield place.root, place.version, why

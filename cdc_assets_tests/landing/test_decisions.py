@@ -11,6 +11,7 @@ import pytest
 from cdc_assets.errors import BadSettings, InputError, MalformedData
 from cdc_assets.landing.decisions import DecidedBy, accept_loss, declare_dead, rebuilt, release
 from cdc_assets.model.offsets import OffsetRange, Partition
+from cdc_assets.model.progress import Gap
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.pipeline.pipeline import Pipeline
@@ -326,6 +327,36 @@ def test_a_frozen_history_that_late_rows_hold_is_built_with_its_mirror(kind: str
     assert {state for state, _ in states(feed).values()} == {"applied"}
     frozen = next(table for life, table in feed.lake.tables.items() if str(life) == f"shop.t@100.{kind}")
     assert sorted(frozen.rows.column("id").to_pylist()) == [1, 2]
+
+
+@pytest.mark.parametrize("kind", ["log", "scd2"])
+def test_a_history_that_is_switched_off_lacks_the_late_rows_of_its_mirror_until_it_is_built_anew(kind: str) -> None:
+    feed = TopicFeed.of(Broker(), sink_uri=URI, topics=("*",), history={"shop.t": kind})
+    log, given = broker(feed), feed.settings
+    log.send(0, ddl(100), row(120, 1, 7), mark(150))
+    feed.apply()
+    feed.settings = given.with_history({})
+    log.send(0, row(130, 2, 8), topic="hidden")
+    log.send(0, mark(200))
+    (held,) = feed.apply().tables
+    assert (held.state.value, held.through) == ("held", 129)  # what it was at 130 nobody can say
+
+    def gap() -> Gap | None:
+        feed.apply()
+        return next(state.gap for life, state in feed.lake.applied().items() if life.kind)
+
+    rebuild_it(feed)
+    assert states(feed)["shop.t"][0] == "applied"
+    lacks = gap()
+    assert lacks is not None
+    assert (lacks.sound_through, lacks.accepted) == (129, False)
+    feed.settings = given
+    assert gap() == lacks
+    pipeline = Pipeline(feed.settings, feed.source, feed.lake, feed.ledger, landing=feed.landing)
+    rebuild(pipeline, MemoryRebuilds(feed.lake), [f"shop.t@100.{kind}"], "the rebuild")
+    assert gap() is None
+    table = next(table for life, table in feed.lake.tables.items() if life.kind)
+    assert sorted(table.rows.column("id").to_pylist()) == [1, 2]
 
 
 def test_a_topic_that_is_found_late_holds_the_tables_that_are_beyond_it_until_they_are_rebuilt() -> None:

@@ -19,7 +19,7 @@ when the first part of the feed was read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -178,11 +178,27 @@ def begun_late(table: TableHistory, since: Tso, offered: Base | None = None) -> 
 
     The rows from before are missing until all rows are replaced. `offered` is a dump that may have them.
     """
+    gap = Gap(table.life, "" if offered is None else offered.uri, Filling(Lack.LATE), late_text(since))
+    return replace(table, gaps=((0, gap), *_gaps_since_emptied(table, since)))
+
+
+def with_late_rows(table: TableHistory, gap: Gap | None) -> TableHistory:
+    """Return the history of a table of which the lake says that it lacks late rows: a rebuild alone brings them.
+
+    A mirror has no use for them once all rows are replaced.
+    """
+    if gap is None or gap.filling.lack is not Lack.LATE_ROWS:
+        return table
+    later = () if table.life.kind else _gaps_since_emptied(table, gap.at)
+    return replace(table, gaps=((0, gap), *later))
+
+
+def _gaps_since_emptied(table: TableHistory, since: Tso) -> Iterator[tuple[Tso, Gap | Whole]]:
+    """Yield the gaps of a table from where all of its rows are replaced after a position."""
     replaced = [event.at for event in table.events if isinstance(event, Exchanged) and not event.partitioned]
     replaced += [event.at for event in table.events if DeleteRows(None) in event.changes and _is_by_source(event)]
     until = min((at for at in replaced if at > since), default=FOREVER)
-    gap = Gap(table.life, "" if offered is None else offered.uri, Filling(Lack.LATE), late_text(since))
-    return replace(table, gaps=((0, gap), *(entry for entry in table.gaps if entry[0] >= until)))
+    return (entry for entry in table.gaps if entry[0] >= until)
 
 
 def _begin(state: Gap | Whole, event: Event) -> Tso | None:

@@ -42,6 +42,7 @@ def mark(lake: PipelineLake, planned: Plan, applied: Mapping[Life, AppliedState]
     """Record for every table which rows it lacks now, and return the progress of all tables then."""
     lives = planned.history.lives
     due = {life: lives[life].gap_of(state, state.ddl) for life, state in applied.items() if life in lives}
+    due |= {life: gap for life, gap in planned.lacking.items() if life in applied}
     due = {life: gap for life, gap in due.items() if gap != applied[life].gap}
     if due:
         _marks(lake).mark_incomplete(due)

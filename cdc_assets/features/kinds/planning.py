@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from cdc_assets.ddl.kept_columns import beside_mirror, placed
 from cdc_assets.errors import BadSettings
-from cdc_assets.features.completeness.history import begun_late
+from cdc_assets.features.completeness.history import begun_late, with_late_rows
 from cdc_assets.features.kinds.decoding import history_kind, keeps_states
 from cdc_assets.model.kinds import HISTORY_KINDS, HistoryRule, other_suffix, own_name
 from cdc_assets.model.names import fits_pattern
@@ -172,7 +172,10 @@ class _TablesOfKinds:
     def result(self) -> KindsOfTables:
         """Return the tables that were added, with those of the lake whose names others are to have."""
         applied, history, late, ends = self._applied, self._history, self._late, self._ends
-        lives = {life: _exchanging(table, self._lives, late) for life, table in self._lives.items()}
+        lives = {
+            life: with_late_rows(_exchanging(table, self._lives, late), applied[life].gap if life in applied else None)
+            for life, table in self._lives.items()
+        }
         states = {**self._begun, **applied}
         holds = [hold for table in lives.values() for hold in _without_rows(table, lives, late, states.get(table.life))]
         idle = tuple(life for life in applied if life not in lives and life.source in history.lives)

@@ -114,7 +114,7 @@ class TopicsSource:
                 **self._of_changefeeds(landed, files),
                 **unknown,
             },
-            late={path: LateFile(reason) for path, reason in _late(landed)},
+            late=dict(_late(landed)),
             warnings=(
                 *kept,
                 *_waiting(waiting),
@@ -403,12 +403,12 @@ def _part(split: LandedSplit, root: str, since: Tso, until: Tso) -> tuple[str, S
     return file.path, SplitPart(split, since, until), file
 
 
-def _late(landed: Landed) -> Iterator[tuple[str, str]]:
+def _late(landed: Landed) -> Iterator[tuple[str, LateFile]]:
     """Yield the rows that came when their tables may have been applied beyond them: a rebuild brings them."""
     for late in landed.open_late:
         assert late.table is not None
         path = LandedPath(format_root(late.table), late.position + 1, "late", *late.partition, late.offset, late.offset)
-        yield str(path), f"{late.place}: {late.reason}."
+        yield str(path), LateFile(f"{late.place}: {late.reason}.", late.position + 1, table=late.table)
 
 
 # --- the plug ---------------------------------------------------------------------------------------------------------
