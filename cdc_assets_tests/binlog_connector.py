@@ -41,6 +41,7 @@ class BinlogConnector:
 
     `key` is the column of the key, "" for none; `keyless` are other tables without one. With `transactions` rows have
     their place in their transaction, counted anew after a restart. `block` is a schema block for rows, None for none.
+    Messages of DDL say the default `charset` of their tables, if it is not "".
     """
 
     def __init__(
@@ -52,8 +53,9 @@ class BinlogConnector:
         config: Path | None = None,
         keyless: Collection[str] = (),
         transactions: bool = False,
+        charset: str = "",
     ) -> None:
-        self.transactions, self.order = transactions, (0, 0)
+        self.transactions, self.order, self.charset = transactions, (0, 0), charset
         self.block: Mapping[str, Any] | None = None
         self.keyless, self.key, self.run, self.server, self.ms = keyless, key, run, server, 1_764_000_000_000
         uri = "kafka://127.0.0.1:9092/my?protocol=debezium-json"
@@ -63,7 +65,8 @@ class BinlogConnector:
 
     def ddl(self, pos: int, text: str, kind: str = "ALTER", table: str = "t", snapshot: str = "false") -> None:
         """Send a change of the schema, which names its table as the connector's parser understood it; "" for none."""
-        changed = [{"type": kind, "id": f'"shop"."{table}"', "table": None}] if table else []
+        shown = {"defaultCharsetName": self.charset} if self.charset else None
+        changed = [{"type": kind, "id": f'"shop"."{table}"', "table": shown}] if table else []
         stamped = self._stamped(pos, 0, snapshot)
         source = {**stamped["source"], "table": table or None}
         value = {**stamped, "source": source, "databaseName": "shop", "ddl": text, "tableChanges": changed}

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from cdc_assets.ddl.altered import Unfollowed, altered, defaults_by_text, grown, listed
 from cdc_assets.ddl.cascades import cascades
+from cdc_assets.ddl.clauses import charset_of, default_collation
 from cdc_assets.ddl.copied import copy_doubt, same_definition
 from cdc_assets.ddl.described import changefeed_options, described_tables
 from cdc_assets.ddl.evolve import evolve, follow
@@ -103,6 +104,7 @@ __all__ = [
     "as_restored",
     "cascades",
     "changefeed_options",
+    "charset_of",
     "concealed",
     "confirm_nulls",
     "copy_doubt",
@@ -111,6 +113,7 @@ __all__ = [
     "created_name",
     "creates_if_absent",
     "database_of",
+    "default_collation",
     "defaults_by_text",
     "described_tables",
     "emptied",

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cdc_assets.ddl.clauses import (
-    CHARSET_COLLATIONS,
     ColumnText,
     column,
     default,
+    default_collation,
     index,
     index_body,
     is_index,
@@ -410,9 +410,7 @@ def _table_options(at: Cursor, convert: bool) -> list[Spec]:
     table_options = options(at)
     option_specs: list[Spec] = []
     if table_options.charset or table_options.collation:
-        option_specs.append(
-            CharsetSpec(table_options.collation or CHARSET_COLLATIONS.get(table_options.charset, ""), convert)
-        )
+        option_specs.append(CharsetSpec(table_options.collation or default_collation(table_options.charset), convert))
     if table_options.comment or commented:
         option_specs.append(TableCommentSpec(table_options.comment))
     return option_specs + ([PartitionBySpec(partitioning(at.rest()))] if at else [])

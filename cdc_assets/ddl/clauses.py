@@ -9,7 +9,7 @@ from typing import NamedTuple
 from cdc_assets.ddl.text import Cursor, Token, Unreadable, render, split
 from cdc_assets.model.schema import ROW_END, Default, Index, Partitioning, TablePartition
 
-CHARSET_COLLATIONS = {
+_COLLATIONS = {
     "utf8mb4": "utf8mb4_bin",
     "utf8mb3": "utf8_bin",
     "utf8": "utf8_bin",
@@ -80,6 +80,11 @@ class Options(NamedTuple):
 _TYPE_WORDS = {"PRECISION", "VARYING", "VARCHAR", "VARBINARY", "VARCHARACTER", "CHAR", "CHARACTER"}
 _NOW = {"CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP", "CURRENT_DATE", "CURDATE", "CURRENT_TIME"}
 _INDEX_WORDS = ("PRIMARY", "UNIQUE", "INDEX", "KEY", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "HYBRID")
+
+
+def default_collation(charset: str) -> str:
+    """Return the default collation of a charset as TiDB has it; of one that it does not have, that by code points."""
+    return _COLLATIONS.get(charset) or f"{charset}_bin"
 
 
 def charset_of(collation: str) -> str:

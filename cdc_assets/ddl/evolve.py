@@ -640,8 +640,9 @@ def _of_server(old: Column, new: Column, server: str) -> str:
         return "prints numbers from 1e15 on, and small ones, with an exponent"
     text = old if old.type in CHARACTER else new
     between_bytes = (old.type in CHARACTER and new.type in BINARY) or (old.type in BINARY and new.type in CHARACTER)
-    if server and between_bytes and text.collation and charset_of(text.collation) not in _UTF8:
-        return f"takes the bytes of {charset_of(text.collation)}, and TiDB keeps every text in UTF-8"
+    if server and between_bytes and (text.collation is None or charset_of(text.collation) not in _UTF8):
+        charset = "the column's charset, which nothing tells" if text.collation is None else charset_of(text.collation)
+        return f"takes the bytes of {charset}, and TiDB keeps every text in UTF-8"
     if server and old.type == "BIT" and new.type in _STORED_BYTES:
         return "keeps the bytes of BIT, and prints no number"
     if server == "mariadb" and new.type in (*_SECONDS, *INTEGER) and old.type in (*_SECONDS, *CHARACTER, *_NUMBERS):

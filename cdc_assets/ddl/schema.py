@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from cdc_assets.ddl.alter import AddColumnSpec, ChangeColumnSpec, specs
-from cdc_assets.ddl.clauses import CHARSET_COLLATIONS, ColumnText, TableBody, charset_of, table
+from cdc_assets.ddl.clauses import ColumnText, TableBody, charset_of, default_collation, table
 from cdc_assets.ddl.columns import column_of, computed_default, known_default, of_server, survives_json
 from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.ddl.statement import Alter, CreateTableStatement, Rename, Statement, create_head, statement
@@ -246,7 +246,7 @@ def _collation_of(text: TableBody, database_collation: str | None) -> str:
 
 def _own_collation(text: ColumnText | TableBody) -> str:
     """Return the collation that a definition states, by its charset where by nothing else; "" where it states none."""
-    return text.collation or CHARSET_COLLATIONS.get(text.charset) or (text.charset and f"{text.charset}_bin")
+    return text.collation or (text.charset and default_collation(text.charset))
 
 
 def facts(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from cdc_assets.ddl.clauses import CHARSET_COLLATIONS, options
+from cdc_assets.ddl.clauses import default_collation, options
 from cdc_assets.ddl.text import Cursor, Token, Unreadable, is_statement, quote, render, split, tokens
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.schema import TableId
@@ -273,7 +273,7 @@ def _database(at: Cursor, file: SchemaFile) -> Statement:
     if at.next.kind == "name" or not at.sees("CHARACTER|CHARSET|COLLATE|DEFAULT"):
         at.name()
     charset, collation, _, _ = options(at)
-    database_collation = collation or CHARSET_COLLATIONS.get(charset) or None
+    database_collation = collation or (default_collation(charset) if charset else None)
     return CreateDatabase(database_collation) if created else AlterDatabase(database_collation)
 
 
@@ -308,7 +308,7 @@ def database_of(sql: str) -> tuple[str, str]:
     at.accept("EXISTS")
     name = at.name()
     charset, collation, _, _ = options(at)
-    return name, collation or CHARSET_COLLATIONS.get(charset, "")
+    return name, collation or (charset and default_collation(charset))
 
 
 def _created(at: Cursor, file: SchemaFile) -> Statement:

@@ -551,8 +551,9 @@ class MessageCodec:
     returns them, and what is landed is read by keys and values alone. `source_sql` is of one whose messages may have
     the names of columns without their types, `keys_alone` of one whose rows may have their keys alone, `read_row` of
     one whose large rows may lie elsewhere, `with_row` of such a one that has several of them in a message. `written`
-    and `as_described` are of one that writes names otherwise than the source, and types less exactly. `read_by` says on
-    which settings values depend.
+    and `as_described` are of one that writes names otherwise than the source, and types less exactly. `charset_of_ddl`
+    is of one whose messages of DDL say which charset texts of their table have by default. `read_by` says on which
+    settings values depend.
     """
 
     classify: Classify
@@ -566,6 +567,7 @@ class MessageCodec:
     with_row: WithRow | None = None
     written: Written | None = None
     as_described: AsDescribed | None = None
+    charset_of_ddl: Callable[[bytes], str] | None = None
     read_by: ReadBy = by_zone
 
 

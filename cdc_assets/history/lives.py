@@ -226,8 +226,10 @@ class Lives:
         )
 
     def collation(self, file: SchemaFile) -> str | None:
-        """Return the default collation of the file's database."""
-        return self.collations.get(TableId(file.table.schema, ""))
+        """Return the default collation of the file's database; its charset by the DDL's message, where that says it."""
+        collation = self.collations.get(TableId(file.table.schema, ""))
+        is_other = file.charset and (collation is None or ddl.charset_of(collation) != file.charset)
+        return ddl.default_collation(file.charset) if is_other else collation
 
     def keyed(self, effect: SchemaEffect, file: SchemaFile, before: tuple[str, ...] = ()) -> SchemaEffect:
         """Return the schema with the key of the settings, or that of `before` by its new names; else a hold."""

@@ -54,7 +54,8 @@ class SchemaFile:
     out, 0 where that is the version. `filling` is how the rows come that a table had before it begins, or is filled
     anew, with the file. `sent` says which rows come under the name, None where all do. `unsent` are columns by which
     the database changes rows without a word in its log, each with the words of the foreign key that does so. `server`
-    is the kind of server whose log the DDL is from, mysql or mariadb; "" for TiDB and others.
+    is the kind of server whose log the DDL is from, mysql or mariadb; "" for TiDB and others. `charset` is that of the
+    table's texts where no text names one, "" where that is not told.
     """
 
     path: str
@@ -76,6 +77,7 @@ class SchemaFile:
     unsent: tuple[tuple[str, str], ...] = ()
     sent: SentRows | None = None
     server: str = ""
+    charset: str = ""
 
     @property
     def by_server(self) -> bool:

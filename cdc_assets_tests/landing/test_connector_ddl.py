@@ -78,6 +78,36 @@ def test_rows_behind_the_ddl_of_a_table_of_unknown_columns_are_told(text: str) -
     assert "schemas" in reason
 
 
+MADE, TEXT = "CREATE TABLE `t` (`id` INT PRIMARY KEY)", "CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` TEXT)"
+
+
+@pytest.mark.parametrize(
+    ("database", "made", "charset", "held"),
+    [
+        ("", [TEXT], "utf8mb4", ""),
+        ("", [TEXT], "latin1", "the bytes of latin1"),
+        ("", [f"{TEXT} CHARSET utf8mb3"], "utf8mb3", ""),
+        ("", [f"{TEXT} CHARSET cp1251"], "", "the bytes of cp1251"),
+        ("CREATE DATABASE `shop` CHARSET cp1251", [TEXT], "", "the bytes of cp1251"),
+        ("", [MADE, "ALTER TABLE `t` DEFAULT CHARSET cp1251, ADD `v` TEXT"], "", "the bytes of cp1251"),
+    ],
+)
+def test_bytes_of_a_text_are_those_of_its_charset_whoever_tells_it(
+    database: str, made: list[str], charset: str, held: str
+) -> None:
+    connector = BinlogConnector(charset=charset)
+    if database:
+        connector.ddl(90, database, "CREATE", "")
+    for number, text in enumerate(made):
+        connector.ddl(100 + number, text, text.partition(" ")[0])
+    connector.send(Change(200, 0, "c", None, {"id": 1, "v": "é"}))
+    connector.apply()
+    connector.ddl(300, "ALTER TABLE `t` MODIFY `v` BLOB")
+    reasons = connector.reasons()
+    assert [held in reason for reason in reasons] == ([True] if held else [])
+    assert held or connector.rows == [{"id": 1, "v": "é".encode()}]
+
+
 def test_addresses_of_mariadb_are_texts() -> None:
     connector = BinlogConnector("CREATE TABLE `t` (`id` INT PRIMARY KEY, `a` INET6, `b` INET4)", server="mariadb")
     connector.send(Change(200, 0, "c", None, {"id": 1, "a": "::1", "b": "10.0.0.1"}))

@@ -330,6 +330,16 @@ def _changed(changes: Sequence[Mapping[str, str]]) -> TableId | None:
     return TableId(names[-2], names[-1]) if len(names) > 1 else None
 
 
+def table_charset(value: bytes) -> str:
+    """Return the charset that texts of a table have by default, as a connector's message of a DDL says it, or ""."""
+    try:
+        message = json_value(value)
+        (change,) = message.get("payload", message)["tableChanges"]
+        return str((change["table"] or {}).get("defaultCharsetName") or "")
+    except _TROUBLE:
+        return ""
+
+
 # --- the columns and keys that rows show ------------------------------------------------------------------------------
 
 
@@ -899,6 +909,7 @@ CODEC = MessageCodec(
     classify=classify,
     decode=decode,
     schemas=schemas,
+    charset_of_ddl=table_charset,
     source_sql=SourceSql(types=_types, schema="public", folds_names=True),
     read_by=_read_by,
 )

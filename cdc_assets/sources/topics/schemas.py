@@ -252,22 +252,20 @@ def landed_schema_files(
     placed = (_placed(file, places.get((file.version, file.query)), fillings) for file in _needed(files))
     if not options.in_source_order:
         return list(placed)
-    return [
-        replace(
+    charset_of = codec_of(options).charset_of_ddl
+
+    def of_connector(file: SchemaFile) -> SchemaFile:
+        event = places.get((file.version, file.query))
+        message = b"" if event is None else event.value or b""
+        return replace(
             file,
             unsent=cascades(file.query),
-            server=_server(places.get((file.version, file.query))),
+            server=(event is not None and dialect_of(event.source)) or "mysql",
+            charset="" if charset_of is None else charset_of(message),
             sent=fillings.sent(file.table),
         )
-        if file.query
-        else file
-        for file in placed
-    ]
 
-
-def _server(event: LandedEvent | None) -> str:
-    """Return the kind of server that a DDL is from."""
-    return dialect_of(event.source) if event is not None and dialect_of(event.source) else "mysql"
+    return [of_connector(file) if file.query else file for file in placed]
 
 
 def _scanned(older: OlderTables, options: MessageOptions) -> frozenset[TableId]:
