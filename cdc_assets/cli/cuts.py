@@ -107,13 +107,13 @@ def show_cuts(cuts: Mapping[str, Sequence[Cut]], as_json: bool) -> int:
             cut.at,
             tso_time(cut.at),
             len(cut.taken),
-            ", ".join(str(table.name) for table in cut.left_out),
+            *(", ".join(str(table.name) for table in tables) for tables in (cut.inexact, cut.left_out)),
         )
         for changefeed, some in cuts.items()
         for cut in some
     ]
     if rows:
-        show_grid(("changefeed", "cut", "position", "its time", "tables", "without"), rows)
+        show_grid(("changefeed", "cut", "position", "its time", "tables", "inexact", "without"), rows)
     else:
         click.echo("There is no cut.")
     return DONE

@@ -99,6 +99,11 @@ class Cut:
         return tuple(table for table in self.tables if table.snapshot_id is None)
 
     @property
+    def inexact(self) -> tuple[CutTable, ...]:
+        """The tables that are there and not exactly their source, as a person accepted."""
+        return tuple(table for table in self.taken if table.lacks)
+
+    @property
     def exact(self) -> bool:
         """Return whether each table that the settings ask for is there, exactly as its source was."""
         return not any(table.lacks for table in self.tables)

@@ -261,7 +261,8 @@ def _sentence(
     if gap.reason:
         of = f"of {whose.removesuffix(',')}: " if giver else ""
         offered = f" Its rows are in {gap.offer}: cdc-assets rebuild {identity}." if gap.offer else ""
-        return f"incomplete: {of}{gap.reason}.{offered}{accept}"
+        word = "inexact" if gap.filling.lack is Lack.DECIDED else "incomplete"  # it may have too many rows
+        return f"{word}: {of}{gap.reason}.{offered}{accept}"
     why, bring = _REASONS[gap.filling.lack]
     why = why.replace("{version}", version).replace("{name}", str(gap.life.born_as) if version else "another name")
     offered = f"They are in {gap.offer}: cdc-assets rebuild {identity}." if gap.offer else bring

@@ -269,7 +269,8 @@ def _printed(raw: bytes) -> str:
 
 
 def _state(state: str, incomplete: str) -> str:
-    return f"{state}, incomplete" if incomplete else state
+    """Return a table's state with the first word of the sentence on an incomplete one."""
+    return f"{state}, {incomplete.split(maxsplit=1)[0].rstrip(':')}" if incomplete else state
 
 
 def _lag_lines(rows: Iterable[TableStatus], heads: Sequence[str]) -> Iterator[str]:

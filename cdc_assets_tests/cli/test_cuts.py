@@ -155,6 +155,20 @@ def test_json_of_cuts_and_of_tables_names_them(run: Commands, tmp_path: Path) ->
     assert {tuple(row["cuts"]) for row in rows} == {("one",)}
 
 
+def test_a_table_with_other_rows_than_its_source_is_marked_in_cuts_and_status(run: Commands, tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    settings = ["--settings", str(shop.file)]
+    shop.file.write_text(shop.file.read_text().replace("sink_uri", "policies: {truncate table: skip}\n  sink_uri", 1))
+    shop.ddl("shop.orders", FIRST + 20, "TRUNCATE TABLE `orders`", 11)
+    shop.publish(FIRST + 30)
+    assert run("cut", "--name", "one", *settings).returncode == 0
+    (line,) = [line for line in run("status", "--cuts", *settings).stdout.splitlines() if " one " in line]
+    assert line.split()[-1] == "shop.orders"
+    status = run("status", *settings).stdout
+    assert ", inexact" in status
+    assert "incomplete" not in status
+
+
 def test_a_held_table_and_a_name_given_twice_end_with_what_to_do(run: Commands, tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     assert run("cut", "--name", "one", "--settings", str(shop.file)).returncode == 0
