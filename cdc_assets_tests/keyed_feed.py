@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from cdc_assets.ddl import created
 from cdc_assets.features.verification.operations import VerifyOptions, verify
+from cdc_assets.features.verification.operations_choice import EVERY_ROW, RowChoice
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.comparison import TableComparison
 from cdc_assets.model.dumps import Dump, DumpOptions
@@ -73,14 +74,21 @@ class KeyedFeed:
         self.rows: dict[str, list[tuple[Key, str]]] = {table: [] for table in tables}
         self.at: Tso = FIRST
         self.files = 0
+        self.columns: dict[str, list[dict[str, Any]]] = {}
         for table in tables:
             kind, size, _ = KEYS[table]
             key = file_column("k", kind, size)
             if table != "keyless":
                 key |= {"ColumnNullable": "false", "ColumnIsPk": "true"}
             texts = [file_column(name, "VARCHAR", "40") for name in TEXTS]
-            text = document("shop", table, FIRST, Query=_create(table), Type=3, TableColumns=[key, *texts])
-            write_schema(self.bucket, text)
+            self.columns[table] = [key, *texts]
+            self.ddl(table, _create(table), 3)
+
+    def ddl(self, table: str, text: str, kind: int) -> None:
+        """Write a DDL that leaves the columns of a table as they are."""
+        write_schema(
+            self.bucket, document("shop", table, self.at, Query=text, Type=kind, TableColumns=self.columns[table])
+        )
 
     def settings(self, **more: Any) -> ChangefeedSettings:
         uri: Any = f"file://{self.bucket}?protocol=csv"
@@ -170,11 +178,11 @@ class Mended:
             rows[2], rows[3] = (VALUES[table][2], "other"), (VALUES[table][6], "new")
 
     def compared(
-        self, repair: bool = False, quiet: bool = False, cut: str = "", **more: Any
+        self, repair: bool = False, quiet: bool = False, cut: str = "", choice: RowChoice = EVERY_ROW, **more: Any
     ) -> dict[str, TableComparison]:
         """Compare all tables with a dump of the source, which stands for a server if that is to be quiet."""
         self.dumps += 1
         source = self.feed.dump(self.directory / f"dump{self.dumps}", present=quiet)
-        options = VerifyOptions(repair=repair, quiet=quiet, run="test", cut=cut)
+        options = VerifyOptions(repair=repair, quiet=quiet, run="test", cut=cut, choice=choice)
         comparisons = verify(self.pipeline(), self.lake, lambda at: source, options, **more)
         return {comparison.table.table: comparison for comparison in comparisons}

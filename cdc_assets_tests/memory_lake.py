@@ -102,6 +102,7 @@ class _Table:
     forgotten: Tso = -1
     """Through which position rows were forgotten whose keys are not kept out."""
     repaired: Tso = -1
+    whole: Tso = -1
     forgot: str = ""
     """The run that forgot rows last."""
     missing: MissingRows | None = None
@@ -171,6 +172,7 @@ class MemoryLake:
                 table.missing,
                 begins=table.begins,
                 repaired=table.repaired,
+                whole=table.whole,
                 dropped=table.dropped,
                 layout=table.layout,
             )
@@ -417,9 +419,9 @@ class MemoryLake:
             raise TableMoved(f"{step.life} was written to since")
         table.past.append((table.ddl, table.rows, table.recipe))
         table.missing, table.gap = (None, None) if step.is_whole else (table.missing, table.gap)
-        step = dataclasses.replace(step, is_whole=False)
+        is_whole, step = step.is_whole, dataclasses.replace(step, is_whole=False)
         table.rows, _ = _apply(table.rows, reduced(step, [Window(changes)]).changes, step)
-        table.repaired = step.hi
+        table.repaired, table.whole = step.hi, step.hi if is_whole else table.whole
         return StepResult()
 
     def read(self, name: TableId) -> pa.Table:

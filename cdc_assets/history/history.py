@@ -59,18 +59,20 @@ def read_history(
     missed: Mapping[TableId, Sequence[MissedMessages]] | None = None,
     newest_rows: Mapping[TableId, Tso] | None = None,
     missing: Mapping[Life, MissingRows] | None = None,
+    whole: Mapping[Life, Tso] | None = None,
 ) -> History:
     """Play the schema files with version <= `until`, by what settings and people decide beside them.
 
     `imports` are tables of dumps, `standing` are the tables of the lake, some of which are based on a dump, and `begun`
     is the earliest TSO known of the feed. `missed` are the messages of tables, by name, that were gone before they
-    could be read, `missing` the rows that windows proved to be missing. `newest_rows` are the greatest known commit-ts
+    could be read, `missing` the rows that windows proved to be missing, `whole` the positions as of which repairs made
+    all rows of tables the source's. `newest_rows` are the greatest known commit-ts
     of rows by name (see `LaterSigns`).
     """
     files, there, rules = tuple(files), standing or {}, rules or Rules()
     choice = choose(imports, there, until, begun)
     # without dumps neither the lake's tables nor the feed's begin count, and of `until` which files it leaves out
-    is_cacheable = not (imports or choice.chosen or missed or newest_rows or missing)
+    is_cacheable = not (imports or choice.chosen or missed or newest_rows or missing or whole)
     due = sum(file.version <= until for file in files)
     cache_key = due, replace(rules, zone=utc), getattr(rules.zone, "__self__", rules.zone)
     if is_cacheable and (recent := _recent(files, cache_key)) is not None:
@@ -89,7 +91,7 @@ def read_history(
 
     history, offered = _with_dumps(choice.chosen, play, there)
     history = without_left_out(history)
-    history = with_gaps(replace(history, waiting=choice.waiting, offered=offered), rules, missed, missing)
+    history = with_gaps(replace(history, waiting=choice.waiting, offered=offered), rules, missed, missing, whole)
     for feature, settings in rules.features.items():
         history = module_of("history", feature).applied(history, settings)
     if is_cacheable:

@@ -9,6 +9,7 @@ before it expires snapshots).
     table      cdc.changefeed  cdc.identity  cdc.name (the name it should have, "" once dropped)
                cdc.gone (JSON: from which DROP to which RECOVER TABLE the source lacked it, null while it still does)
                cdc.repaired (the position of the newest repair)
+               cdc.whole (the position of the newest repair that made all of its rows the source's)
                cdc.incomplete (the version before which rows are missing)  cdc.incomplete-of (whose: an identity)
                cdc.incomplete-why (why the feed does not bring them: a word of `Lack`)
                cdc.incomplete-reason (a sentence on messages that were gone)
@@ -61,6 +62,8 @@ BEGINS = "cdc.begins"
 """Property of a history table that begins at the RENAME which brought its source table under its rule: the version."""
 REPAIRED = "cdc.repaired"
 """Property of a table that a repair gave the source's rows: the position of the comparison before it."""
+WHOLE = "cdc.whole"
+"""Property of a table all of whose rows a repair made the source's: the position of the comparison before it."""
 REPLAY, REPAIR, REBUILD = "cdc.replay", "cdc.repair", "cdc.rebuild"
 """Properties of a snapshot: the token of the records of the quarantine that it brought in, the repair that made it, the
 token of the rebuild that it swapped in."""
@@ -94,7 +97,8 @@ class LakeTable:
     `hidden_rows`, of which deletion vectors say that they are no rows any more. `tags` are tagged
     snapshots by the name of their tag, `snapshots` counts all. `revision` is the newest run that took rows out of it
     for good, "" for none; `forgotten_through` is the position through which there were rows that are not kept out.
-    `repaired` is the position of the newest repair, -1 for none. `layout` has the properties that a person gave it.
+    `repaired` is the position of the newest repair, -1 for none, and `whole` that of the newest one that made all rows
+    the source's. `layout` has the properties that a person gave it.
     `gone` has the positions of each DROP and of the RECOVER after it, None for a table that is dropped now. `begins` is
     the version of the RENAME at which a history table begins.
     """
@@ -122,6 +126,7 @@ class LakeTable:
     missing: MissingRows | None = None
     gone: tuple[tuple[Tso, Tso | None], ...] = ()
     repaired: Tso = -1
+    whole: Tso = -1
     layout: TableLayout = PLAIN
     begins: Tso | None = None
 
@@ -154,6 +159,7 @@ class LakeTable:
             missing=self.missing,
             begins=self.begins,
             repaired=self.repaired,
+            whole=self.whole,
             dropped=self.dropped,
             layout=self.layout,
         )
@@ -247,6 +253,7 @@ def _interpret(place: str, file: MetadataFile) -> OwnedTable | None:
         missing=MissingRows(**json.loads(file.properties[MISSING])) if file.properties.get(MISSING) else None,
         gone=tuple((since, until) for since, until in json.loads(file.properties.get(GONE, "[]"))),
         repaired=int(file.properties.get(REPAIRED, -1)),
+        whole=int(file.properties.get(WHOLE, -1)),
         layout=TableLayout(
             file.partition,
             file.sort,

@@ -36,6 +36,7 @@ from cdc_assets.lake.lake_table import (
     REBUILD,
     REPAIRED,
     SINCE,
+    WHOLE,
     LakeTable,
 )
 from cdc_assets.lake.layout import known_layout, layout_of_table, set_order, write_anew
@@ -161,6 +162,7 @@ class Rebuilds:
             properties |= {
                 FORGOTTEN_THROUGH: "-1",
                 REPAIRED: "-1",
+                WHOLE: "-1",
             }  # the feed's rows are all there again, and no others
             properties |= {GONE: json.dumps(rebuilt_table.gone)} if rebuilt_table.gone else {}
             layout, live = known_layout(session, source), work.target.table

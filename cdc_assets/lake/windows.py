@@ -31,7 +31,7 @@ from cdc_assets.lake.commit import CommitTarget, publish
 from cdc_assets.lake.compaction import EVERY, compact
 from cdc_assets.lake.key_matching import key_equality, place_of
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.lake_table import GAP, MISSING, REPAIR, REPAIRED, REPLAY, landing_of, read_model
+from cdc_assets.lake.lake_table import GAP, MISSING, REPAIR, REPAIRED, REPLAY, WHOLE, landing_of, read_model
 from cdc_assets.lake.layout import set_order
 from cdc_assets.lake.row_delta import row_delta_of
 from cdc_assets.lake.schema import given_properties
@@ -156,7 +156,7 @@ def repair_rows(
                 table=str(step.life),
             )
 
-    whole = dict.fromkeys((MISSING, *GAP)) if step.is_whole else {}
+    whole = {**dict.fromkeys((MISSING, *GAP)), WHOLE: str(step.hi)} if step.is_whole else {}
     own: dict[str, str | None] = {REPAIRED: str(step.hi), **whole}
     step = dataclasses.replace(step, is_whole=False)  # its changes prove nothing
     staged = stage.stage_changes(_place(bench, step), changes)

@@ -107,6 +107,8 @@ class AppliedState:
     """The version of the RENAME that brought a history table under its rule: from there on it has its history."""
     repaired: Tso = -1
     """The position as of which the newest repair gave it the source's rows, which its feed does not have."""
+    whole: Tso = -1
+    """The position as of which a repair made all of its rows the source's."""
     dropped: Tso | None = None
     """The version of the DROP since which the source does not have it, None for one that is there."""
     layout: TableLayout = PLAIN
@@ -198,6 +200,7 @@ class Whole(str, enum.Enum):
     SNAPSHOT = "snapshot"
     SCAN = "scan"
     STATEMENT = "statement"
+    REPAIR = "repair"
 
     def __str__(self) -> str:
         return self.value

@@ -162,6 +162,7 @@ def plan(
         missed=listing.missed,
         newest_rows=_newest_rows(listing, facts, standing),
         missing=_missing(applied),
+        whole={life: state.whole for life, state in applied.items() if state.whole >= 0 and not life.kind},
     )
     kinds = with_kinds(feed, rules.kinds, applied, beginnings, positions=facts.positions)
     history = kinds.history

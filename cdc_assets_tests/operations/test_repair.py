@@ -13,6 +13,8 @@ import pytest
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.states import END_TS
+from cdc_assets.features.cuts.operations import make_cut
+from cdc_assets.features.verification.operations_choice import RowChoice
 from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, REPAIRED
@@ -21,6 +23,7 @@ from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows, RowReading
 from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.pipeline.outcome import deficits_at
 from cdc_assets_tests import keyed_feed
 from cdc_assets_tests.folding import fold_differences
 from cdc_assets_tests.keyed_feed import Mended
@@ -287,6 +290,35 @@ def test_a_table_of_which_a_window_proved_missing_rows_is_complete_once_it_is_re
     assert [table.gap for table in mended.lake.tables.values()] == [None] * (1 + len(kinds))
     assert [table.gap for table in mended.pipeline().apply("test").tables] == [None] * (1 + len(kinds))
     assert mended.compared()["folded"].state == EQUAL
+
+
+@pytest.mark.parametrize("kinds", [[], ["log", "scd2"]], ids=["mirror", "with history"])
+@pytest.mark.parametrize("emptied", [True, False])
+def test_a_gap_that_a_decision_made_ends_with_a_repair_of_all_rows(
+    kinds: list[str], tmp_path: Path, *, emptied: bool
+) -> None:
+    more = {"history": {"shop.*": kinds} if kinds else {}, "policies": {"truncate table": "skip"}}
+    mended = Mended(tmp_path, MemoryLake(), ["folded"], **more)
+    mended.feed.at += 1 << 18
+    mended.feed.ddl("folded", "TRUNCATE TABLE `folded`", 11)
+    if emptied:
+        mended.feed.rows["folded"].clear()
+    mended.apply()
+
+    def gaps() -> set[bool]:
+        return {table.gap is not None for table in mended.pipeline().apply("test").tables}
+
+    assert gaps() == {True}
+    assert mended.compared(choice=RowChoice(one_of=2), repair=True)["folded"].state in (EQUAL, REPAIRED)
+    assert gaps() == {True}
+    assert mended.compared(repair=True)["folded"].state == REPAIRED
+    assert gaps() == {False}
+    assert mended.compared()["folded"].state == EQUAL
+    planned = mended.pipeline().planner.plan()[1]
+    assert all(deficits_at(mended.lake, planned, life, mended.feed.at - 1) for life in mended.lake.tables)
+    mended.apply()
+    assert make_cut(mended.pipeline(), "sound", whole=True).exact
+    assert fold_differences(mended.lake) == []
 
 
 @pytest.mark.soak

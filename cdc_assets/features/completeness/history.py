@@ -38,13 +38,14 @@ def with_gaps(
     rules: Rules,
     missed: Mapping[TableId, Sequence[MissedMessages]] | None = None,
     missing: Mapping[Life, MissingRows] | None = None,
+    whole: Mapping[Life, Tso] | None = None,
 ) -> History:
     """Return the history with the gaps of every life, by what people state of tables in the rules.
 
     `missed` are the messages of tables, by their names, that were not read. `missing` are the rows that windows proved
-    to be missing.
+    to be missing. `whole` are the positions as of which repairs made all rows of tables the source's.
     """
-    play = _GapPlay(history, rules, ByName(missed or {}), dict(missing or {}))
+    play = _GapPlay(history, rules, ByName(missed or {}), dict(missing or {}), dict(whole or {}))
     play.run()
     lives: dict[Life, TableHistory] = {}
     for life, table in history.lives.items():
@@ -69,11 +70,13 @@ class _GapPlay:
         rules: Rules,
         missed: ByName[Sequence[MissedMessages]],
         proven: dict[Life, MissingRows],
+        whole: dict[Life, Tso],
     ) -> None:
         self.gaps: dict[Life, list[tuple[Tso, Gap | Whole]]] = {life: [] for life in history.lives}
         self.shown: dict[Life, MissingRows] = {}
         self._history, self._rules = history, rules
-        self._missed, self._proven = missed, proven
+        self._missed, self._proven, self._whole = missed, proven, whole
+        self._newest: dict[Life, tuple[Event, Tso]] = {}
         self._now: dict[Life, Gap | Whole] = {}
         self._held: set[Life] = set()
 
@@ -89,6 +92,7 @@ class _GapPlay:
         )
         for version, group in groupby(ordered, key=lambda entry: entry[0]):
             self._prove(version)
+            self._end_by_repair(version)
             events = [(life, event, until) for _, life, event, until in group]
             partners = (event.other for _, event, _ in events if isinstance(event, Exchanged))
             before = {life: _at(self._now.get(life), version) for life in partners}
@@ -96,11 +100,13 @@ class _GapPlay:
                 if life in self._held:
                     continue
                 state = self._after(life, event, before)
-                self._now[life] = self._without_missed(life, event, until, state)
+                self._now[life] = self._without_missed(life, event, _begin(state, event), until, state)
+                self._newest[life] = event, until
                 if isinstance(event, Held):
                     self._held.add(life)
                 self.gaps[life].append((version, self._now[life]))
         self._prove(FOREVER)
+        self._end_by_repair(FOREVER)
 
     def _prove(self, until: Tso) -> None:
         """Let tables lack what windows before a version proved to be missing."""
@@ -115,6 +121,13 @@ class _GapPlay:
                 offer = _offer(self._history.offered.get(life), lost_rows.at)
                 self._now[life] = Gap(life, offer, Filling(Lack.PROVEN), text, lost_rows.at)
                 self.gaps[life].append((self.gaps[life][-1][0], self._now[life]))
+
+    def _end_by_repair(self, until: Tso) -> None:
+        """Let tables lack nothing from before repairs of all their rows that were as of positions before a version."""
+        for life in [life for life in self._now.keys() & self._whole.keys() if self._whole[life] < until]:
+            at, (event, end) = self._whole.pop(life), self._newest[life]
+            self._now[life] = self._without_missed(life, event, at, end, Whole.REPAIR)
+            self.gaps[life].append((event.at, self._now[life]))
 
     def _after(self, life: Life, event: Event, before: Mapping[Life, Gap | Whole | None]) -> Gap | Whole:
         """Return the gap of a life after an event, or why it has none; `before` is that of partners of exchanges."""
@@ -152,13 +165,15 @@ class _GapPlay:
         offered = self._history.offered.get(life)
         return Gap(life, "" if offered is None else offered.uri, filling)
 
-    def _without_missed(self, life: Life, event: Event, until: Tso, state: Gap | Whole) -> Gap | Whole:
+    def _without_missed(
+        self, life: Life, event: Event, begin: Tso | None, until: Tso, state: Gap | Whole
+    ) -> Gap | Whole:
         """Return the state of a life from an event to the next one; its rows may be in messages that were not read.
 
-        The gap begins behind the first of them, and is accepted only where all are: what nobody accepted is shown.
+        It must have all rows from position `begin` on, and lacks some anyway with None. The gap begins behind the first
+        of them, and is accepted only where all are: what nobody accepted is shown.
         """
         losses = () if event.name is None else self._missed.get(event.name, ())
-        begin = _begin(state, event) if losses else None
         complete = is_complete(life, self._rules.complete)
         due = sorted(
             loss
@@ -169,7 +184,8 @@ class _GapPlay:
             return state
         shown = [loss for loss in due if not loss.accepted] or due
         offer = _offer(self._history.offered.get(life), max(loss.through for loss in shown))
-        behind = min(loss.since for loss in due)
+        assert begin is not None
+        behind = max(min(loss.since for loss in due), begin if state is Whole.REPAIR else 0)
         return Gap(life, offer, Filling(Lack.EXPIRED), missed_text(shown), behind, shown[0].accepted)
 
 

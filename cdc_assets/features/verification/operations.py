@@ -438,7 +438,9 @@ class _Proof:
             raise
         except CdcError as error:
             return replace(bare, reason=error.message)
-        if comparison.state != DIFFERENT:
+        gap, unequal = self.plan.history.lives[life].gap, pair.unequal
+        ends_gap = gap is not None and unequal is not None and unequal.is_whole and not comparison.cut
+        if comparison.state != DIFFERENT and not (self.options.repair and ends_gap and comparison.state == EQUAL):
             return comparison
         if self.dump.present and self.source.is_written(source_table, time.monotonic() - start):
             return replace(bare, reason=_WRITTEN)

@@ -112,7 +112,8 @@ def repair(
 ) -> str:
     """Give a table that was compared at `at`, and its history tables, the source's rows; return what was done.
 
-    Where all of its rows were compared, it lacks none from then on that a window proved to be missing.
+    Where all of its rows were compared, it lacks none from then on: a gap of before ends, one of values that were not
+    read only if all columns were compared, too.
     Raises TableHeld for a table that has to stay as it is, and TableMoved where another writer was first.
     """
     history, name = plan.history.lives[life], f"{REPAIR}:{uuid.uuid4().hex[:12]}"
@@ -134,8 +135,9 @@ def repair(
     tables = sorted(
         (sibling for sibling in plan.history.lives if sibling.source == life and sibling in plan.applied), reverse=True
     )
+    is_whole = unequal.is_whole and (history.missing is not None or not unequal.left_out)
     for table in tables:  # the mirror comes last
-        step = replace(_step(pipeline, plan, plan.history.lives[table], at), is_whole=unequal.is_whole)
+        step = replace(_step(pipeline, plan, plan.history.lives[table], at), is_whole=is_whole)
         rows = whole
         if kind_of(step).PLACES and not step.schema.key and plan.applied[table].since is None:
             rows = _lacking(lake, step, unequal)
