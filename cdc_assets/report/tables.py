@@ -125,8 +125,8 @@ class TableStatus(TableState):
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Rows that are left out on purpose: those of forgotten keys, and those that a person let the table lack."""
-        accepted = ("rows that it lacks, since a person accepted that (see incomplete)",) if self.accepted else ()
+        """Rows that are left out on purpose: those of forgotten keys, and what a person let the table differ in."""
+        accepted = ("what the source has otherwise, as a person accepted",) if self.accepted else ()
         return (*self.kept_out, *accepted)
 
     @property
