@@ -1,8 +1,9 @@
 """Paimon's `kafka_sync_database` in one JVM of Flink, on the topic that a live load is written into.
 
 BENCH_PAIMON names a directory with its jars, which no other test needs: those of Flink's `lib` (PyPI has them, in
-`apache-flink-libraries` 1.20), `paimon-flink-1.20`, `flink-connector-kafka` and `flink-connector-base` for 1.20 with
-what they depend on, and `flink-shaded-hadoop-2-uber` (all on Maven Central).
+`apache-flink-libraries` 1.20), `paimon-flink-1.20`, `flink-sql-connector-kafka` (3.2.0-1.19 runs on 1.20; Paimon names
+the classes that are shaded in it, which `flink-connector-kafka` lacks), and `flink-shaded-hadoop-2-uber` (all on Maven
+Central).
 """
 
 from __future__ import annotations
