@@ -1,4 +1,4 @@
-"""A data file that the index of its directory names and that is missing: lost, still to come, or never written."""
+"""Data files that are missing though an index names them (lost, still to come, never written), or that are foreign."""
 
 from __future__ import annotations
 
@@ -111,3 +111,15 @@ def test_an_index_of_no_use_is_no_finding(tmp_path: Path) -> None:
     for text in ("", "CDC0", "../../metadata", "CDC_7_00000000000000000009.json"):
         (feed.paths[0].parent / "meta" / feed.index).write_text(text)
         assert states(feed.apply(10)) == {"shop.a": "applied", "shop.b": "applied"}, text
+
+
+def test_a_file_of_another_protocol_holds_its_table_until_it_is_moved_away(tmp_path: Path) -> None:
+    feed = _Feed(tmp_path)
+    foreign = feed.paths[1].with_suffix(".json")
+    foreign.write_text("{}")
+    outcome = feed.apply(9)
+    assert states(outcome) == {"shop.a": "held", "shop.b": "applied"}
+    assert not outcome.complete
+    foreign.rename(tmp_path / foreign.name)
+    assert feed.apply(9).complete
+    assert feed.rows() == [1, 2]

@@ -116,7 +116,7 @@ class StorageSink:
         schema_files, warnings = self._schema_files(sorted_out.schema_entries, problems)
         schema_files = _once(schema_files)
         data_files = tuple(_data_files(sorted_out.data_entries, self.options, schema_files, problems))
-        warnings += sorted_out.warnings(self.options.protocol, self.opener.uri, bool(data_files or settled))
+        problems |= sorted_out.foreign_files(self.options.protocol, self.opener.uri, bool(data_files or settled))
         lost, unwritten = self._missing_last_files(sorted_out, unchanged, schema_files)
         return Listing(
             checkpoint=checkpoint,
@@ -327,7 +327,7 @@ class _NamesByKind:
         self.index_files: list[IndexFile] = []
         self.ignored: Counter[str] = Counter()
         self.extension = extension
-        self.others: Counter[str] = Counter()
+        self.others: list[str] = []  # data files of other protocols
         self.mixed: set[str] = set()
         self.unchanged = SettledTally(settled)
         for path, size, etag, modified in entries:
@@ -342,9 +342,14 @@ class _NamesByKind:
         """Keep what belongs to a changefeed; return the reason for ignoring the rest."""
         directory, _, name = path.rpartition("/")
         file = parse_data_name(name) if directory else None
-        if file is not None and file[2] == self.extension and size and ".tmp." not in name:  # nearly all of them
-            if not self.unchanged.takes(directory, path, size, etag):
+        if file is not None and file[2] in _DATA_EXTENSIONS and size and ".tmp." not in name:  # nearly all of them
+            if self.unchanged.takes(directory, path, size, etag):
+                return ""
+            if file[2] == self.extension:
                 self.data_entries.setdefault(directory, []).append((path, size, etag, file[0], file[1], modified))
+            else:
+                self.others.append(path)
+                self.mixed.add(directory)
             return ""
         if name.endswith(".tmp") or ".tmp." in name:
             return "unfinished upload (.tmp)"
@@ -359,10 +364,7 @@ class _NamesByKind:
         if parse_schema_path(path):
             self.schema_entries.append((path, size, etag))
             return ""
-        if file is None or file[2] not in _DATA_EXTENSIONS:
-            return "foreign name"
-        self.others[file[2]] += 1
-        return f"data file of another protocol ({file[2]})"
+        return "foreign name"
 
     def take_again(self, settled: SettledFiles, entries: Iterable[Entry]) -> None:
         """Keep the data files of a directory that are no longer what they were when they were settled."""
@@ -372,18 +374,24 @@ class _NamesByKind:
             if file is not None and file[2] == self.extension and size and ".tmp." not in name:
                 self.data_entries.setdefault(directory, []).append((path, size, etag, file[0], file[1], modified))
 
-    def warnings(self, protocol: str, uri: str, any_data: bool) -> list[str]:
-        """Return the warnings about data files of other protocols. Raises BadSettings when there are no others."""
-        if not self.others:
-            return []
-        extension_counts = ", ".join(f"{count} {extension}" for extension, count in sorted(self.others.items()))
-        sentence = (
-            f"{uri} holds data files that protocol {protocol} does not write: {extension_counts}; "
-            f"expected {self.extension}"
-        )
-        if not any_data:
-            raise BadSettings(f"{sentence}. Give the sink URI and changefeed TOML exactly as TiCDC has them.")
-        return [f"{sentence}. They are left out; if the changefeed's protocol was changed, read each part on its own."]
+    def foreign_files(self, protocol: str, uri: str, any_data: bool) -> dict[str, str]:
+        """Return problems by path: data files of other protocols. Raises BadSettings when there are no others."""
+        if self.others and not any_data:
+            counts = Counter(path.rpartition(".")[2] for path in self.others)
+            names = ", ".join(f"{count} .{extension}" for extension, count in sorted(counts.items()))
+            raise BadSettings(
+                f"{uri} holds data files that protocol {protocol} does not write: {names}; expected {self.extension}. "
+                "Give the sink URI and changefeed TOML exactly as TiCDC has them."
+            )
+        problems: dict[str, str] = {}
+        for path in self.others:
+            reason = (
+                f"{path} is a data file that protocol {protocol} does not write; expected {self.extension}. If the "
+                "changefeed had another protocol before, apply with that one what it wrote, move these files away, and "
+                "set the protocol that it has now."
+            )
+            problems[path] = reason
+        return problems
 
 
 def _writes_index_last(schema_files: Iterable[SchemaFile]) -> Callable[[IndexFile], bool]:
