@@ -17,6 +17,7 @@ __all__ = [
     "UNSIGNED",
     "TypedColumn",
     "fits",
+    "flags_limit",
     "flags_of_mysql",
     "guess",
     "infer",
@@ -57,6 +58,11 @@ _NAMES: Mapping[int, tuple[str, str]] = {
     254: ("CHAR", "BINARY"),
 }
 """Number of a type -> its name; the second one with the flag BINARY, where that makes a difference."""
+
+
+def flags_limit(code: int) -> int:
+    """Return the number below which TiCDC's flags of a type are; some of MySQL's own are not. No text is unsigned."""
+    return UNSIGNED if _NAMES.get(code, ("", ""))[1] else UNSIGNED << 1
 
 
 def flags_of_mysql(flags: int, is_handle: bool) -> int:

@@ -33,7 +33,7 @@ from cdc_assets.formats.changes import (
     row_images,
     unknown_column,
 )
-from cdc_assets.formats.column_codes import BINARY, TypedColumn, fits, flags_of_mysql, infer, type_name
+from cdc_assets.formats.column_codes import BINARY, TypedColumn, fits, flags_limit, flags_of_mysql, infer, type_name
 from cdc_assets.formats.decoded import Decoded, Op
 from cdc_assets.formats.json_records import NO_VALUE, json_records, json_value, refuse_twice
 from cdc_assets.formats.messages import (
@@ -296,11 +296,9 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
 
 Codes = npt.NDArray[np.uint64]
 
-_RAW = np.uint64(1 << 8)
-"""TiCDC's flags of a column are below it, of MySQL's own some are not."""
 _OF_MYSQL = (
-    "which are MySQL's own (TiCDC's are below 256): an early build of the new architecture wrote them, and they do not "
-    "say which values are bytes. Upgrade TiCDC, and let it send the rows again"
+    "which are MySQL's own (TiCDC's are below 256, and of texts below 128): an early build of the new architecture "
+    "wrote them, and they do not say which values are bytes. Upgrade TiCDC, and let it send the rows again"
 )
 _NUMBERS = frozenset((*INTEGER, *FLOATING, "YEAR", "BIT", "ENUM", "SET"))
 """Types whose values are numbers; all others are texts."""
@@ -377,7 +375,10 @@ def _unread(records: Records, schema: TableSchema, updates: Marks) -> Marks:
         return unread_rows
     for name, mask, _, _ in _misfits(records, "p", schema, updates):
         unread_rows |= mask & (name not in schema.key)
+    not_null = {column.name for column in schema.stored if not column.nullable}
     for name in records.members("p"):
+        if name in not_null:
+            unread_rows |= updates & (records.kinds("p", name, "v") == CellKind.NULL)
         (old, is_old), (new, is_new) = (records.whole_numbers(side, name, "f") for side in ("p", "u"))
         unread_rows |= updates & is_old & is_new & (old != new)
     for name in schema.key if unread_rows.any() else ():
@@ -405,9 +406,9 @@ def _misfits(
         typed &= flagged | (records.kinds(side, name, "f") == CellKind.ABSENT)
         yield name, has_column & ~typed, f'column "{name}" is {{}}, which is not a value with its type', (side, name)
         flags, whole = records.whole_numbers(side, name, "f")
-        raw = has_column & whole & (flags >= _RAW)
-        yield name, raw, f'column "{name}" has the flags {{}}, {_OF_MYSQL}', (side, name, "f")
         for code in _distinct(codes[has_column & typed]):
+            raw = has_column & typed & whole & (codes == code) & (flags >= flags_limit(code))
+            yield name, raw, f'column "{name}" has the flags {{}}, {_OF_MYSQL}', (side, name, "f")
             if not fits(code, column):
                 sent = type_name(code, 0) or f"type {code}"
                 reason = f"it is sent as {sent}, but the table's schema at this commit-ts has {column.type}"
@@ -515,7 +516,7 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
         table, commit_ts = heads.table(event), int(heads.commit_ts[event])
         if is_delete and options.delete_only_output_handle_key_columns:
             continue
-        if any(column.flags >= int(_RAW) for column in columns):  # decode rejects it, and says why
+        if any(column.flags >= flags_limit(column.code) for column in columns):  # decode rejects it, and says why
             columns = tuple(
                 replace(column, flags=flags_of_mysql(column.flags, column.name in handles[event])) for column in columns
             )

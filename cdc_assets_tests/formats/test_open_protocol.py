@@ -219,6 +219,7 @@ AS_BEFORE = [
 WITHOUT_BEFORE = [
     '{"name":{"t":15,"f":4097,"v":"C:\\\\new"}}',  # MySQL's own flags
     '{"name":{"t":15,"f":0,"v":null}}',  # null for an empty text
+    '{"d":{"t":5,"f":65,"v":null}}',  # null for zero, in a column that is NOT NULL
     '{"d":{"t":5,"f":65,"v":"1.5"}}',
     '{"d":{"t":15,"f":65,"v":1.5}}',
     '{"id":{"t":8,"f":4131,"v":1},"d":{"t":5,"f":0,"v":null}}',
@@ -235,7 +236,8 @@ def updated(before: str, schema: TableSchema = SCHEMA) -> Decoded:
 
 @pytest.mark.parametrize("before", [*AS_BEFORE, *WITHOUT_BEFORE])
 def test_of_a_row_before_an_update_only_what_is_needed_has_to_be_readable(before: str) -> None:
-    schema = replace(SCHEMA, columns=(*SCHEMA.columns, Column("g", "INT", virtual=True)))
+    more = (Column("d", "DOUBLE", nullable=False), Column("g", "INT", virtual=True))
+    schema = replace(SCHEMA, columns=(*SCHEMA.columns[:-1], *more))
     after = (5, 1, 1, "n", b"r", "txt", 2.5)
     expected = [(Op.DELETE, *after), (Op.INSERT, *after)] if before in AS_BEFORE else [(Op.UPDATE, *after)]
     assert rows(updated(before, schema)) == expected
@@ -253,12 +255,15 @@ def test_a_row_before_an_update_has_to_be_readable_in_a_table_without_key(before
 
 
 RAW_FLAGS = {"id": 4131, "name": 4097, "raw": 4225, "long": 0, "d": 128}
+SMALL_RAW_FLAGS = {"id": 35, "name": 1, "raw": 129, "long": 0, "d": 128}
+"""Those of columns with defaults."""
 
 
-def test_flags_of_mysql_are_known_by_their_size() -> None:
+@pytest.mark.parametrize("raw_flags", [RAW_FLAGS, SMALL_RAW_FLAGS], ids=["beyond TiCDC's", "of an unsigned text"])
+def test_flags_of_mysql_are_known_by_their_size_or_their_type(raw_flags: dict[str, int]) -> None:
     whole = json.loads(event({"u": {**WHOLE, "name": "C:\\new", "raw": "\\x00\\n"}}))
     for name, cell in whole["u"].items():
-        cell["f"] = RAW_FLAGS[name]
+        cell["f"] = raw_flags[name]
         cell |= {"h": True} if name == "id" else {}
     sent = messages_of([message(({"ts": 5}, json.dumps(whole).encode()))])
     (reject,) = decode(rows_of(sent, classify(sent, OPTIONS), T), "landed", T, SCHEMA, OPTIONS).rejects
