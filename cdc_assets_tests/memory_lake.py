@@ -418,8 +418,8 @@ class MemoryLake:
         if snapshot is not None and snapshot != len(table.past):
             raise TableMoved(f"{step.life} was written to since")
         table.past.append((table.ddl, table.rows, table.recipe))
-        table.missing, table.gap = (None, None) if step.is_whole else (table.missing, table.gap)
-        is_whole, step = step.is_whole, dataclasses.replace(step, is_whole=False)
+        is_whole, step = step.whole_at is not None, dataclasses.replace(step, whole_at=None)
+        table.missing, table.gap = (None, None) if is_whole else (table.missing, table.gap)
         table.rows, _ = _apply(table.rows, reduced(step, [Window(changes)]).changes, step)
         table.repaired, table.whole = step.hi, step.hi if is_whole else table.whole
         return StepResult()

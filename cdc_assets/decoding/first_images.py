@@ -28,6 +28,7 @@ from cdc_assets.formats.decoded import LINE, OP, UNCHANGED, Op
 from cdc_assets.model.progress import MissingRows
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.tso import Tso
 from cdc_assets.types.frames import exact
 
 FIRST_IMAGE = "_cdc_first_image"
@@ -42,15 +43,18 @@ UNNOTED = 1
 _SHOWN = 80
 
 
-def noted(changes: pa.Table) -> pa.Table:
+def noted(changes: pa.Table, whole_at: Tso) -> pa.Table:
     """Return changes with FIRST_IMAGE, each as if it were the only one.
 
-    A change that leaves columns out has its own rule for a row that is not there (`patches`), and proves nothing.
+    A change that leaves columns out has its own rule for a row that is not there (`patches`), and proves nothing. Nor
+    does one up to the position at which the table is whole.
     """
     ops = changes.column(OP)
     whole = pc.is_null(changes.column(UNCHANGED)) if has_patches(changes) else pa.scalar(True)
     old = pc.or_(pc.less(ops, pa.scalar(0, pa.int8())), pc.and_(pc.equal(ops, int(Op.UPDATE)), whole))
-    twice = pc.multiply(changes.column(position_column(changes)), pa.scalar(2, pa.int64()))
+    at = changes.column(position_column(changes))
+    old = pc.and_(old, pc.greater(at, pa.scalar(whole_at, pa.int64())))
+    twice = pc.multiply(at, pa.scalar(2, pa.int64()))
     return changes.append_column(FIRST_IMAGE, pc.add(twice, pc.invert(old).cast(pa.int64())))
 
 

@@ -196,8 +196,9 @@ def _concatenated(step: ApplyRows, windows: Sequence[Window], deliveries: bool) 
         return no_changes(step.schema, deliveries)
     changes = pa.concat_tables(tables, promote_options="default")
     in_parts = len(windows) < len(step.files)
-    tells = step.is_whole and (in_parts or not pc.all(pc.equal(changes.column(OP), int(Op.INSERT))).as_py())
-    return noted(changes) if tells else changes
+    if step.whole_at is None or not (in_parts or not pc.all(pc.equal(changes.column(OP), int(Op.INSERT))).as_py()):
+        return changes
+    return noted(changes, step.whole_at)
 
 
 def reduced(step: ApplyRows, windows: Sequence[Window], *, is_part: bool = False) -> Window:

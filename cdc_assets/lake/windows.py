@@ -145,7 +145,7 @@ def repair_rows(
 ) -> StepResult:
     """Write the source's rows of some keys in one commit, under the label that the table has.
 
-    `changes` are images as decoding makes them. After a step that `is_whole` no row is known to be missing. Raises
+    `changes` are images as decoding makes them. After a step with `whole_at` no row is known to be missing. Raises
     TableMoved if the table's progress is no longer what was read last, or it is not at `snapshot`, where one is given.
     """
 
@@ -156,9 +156,9 @@ def repair_rows(
                 table=str(step.life),
             )
 
-    whole = {**dict.fromkeys((MISSING, *GAP)), WHOLE: str(step.hi)} if step.is_whole else {}
+    whole = {} if step.whole_at is None else {**dict.fromkeys((MISSING, *GAP)), WHOLE: str(step.hi)}
     own: dict[str, str | None] = {REPAIRED: str(step.hi), **whole}
-    step = dataclasses.replace(step, is_whole=False)  # its changes prove nothing
+    step = dataclasses.replace(step, whole_at=None)  # its changes prove nothing
     staged = stage.stage_changes(_place(bench, step), changes)
     return _rewrite(bench, step, staged, refuse_moved, {REPAIR: repair}, own)
 

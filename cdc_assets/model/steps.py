@@ -195,9 +195,10 @@ class ApplyRows:
     sets_aside: bool = False
     """Whether records that do not fit are set aside, with their bytes; else the window fails for them."""
 
-    is_whole: bool = False
-    """Whether the table has every row that the source had at `lo`, as far as is known: a change of one that it does
-    not have proves otherwise."""
+    whole_at: Tso | None = None
+    """The position at which the table has every row of the source, as far as is known; None if it lacks rows at `hi`.
+
+    A change behind it of a row that the table does not have proves otherwise."""
     lacks_rows: bool = False
     """Whether the table is incomplete at `hi`, as far as is known."""
     layout: TableLayout | None = None

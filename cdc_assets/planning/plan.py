@@ -657,12 +657,12 @@ class _Chain:
             None if self.feed.facts.positions else self._positions(taken),
             _evolutions(current, ahead, lo),
             self.rule and tracking(self.rule, self.table, current[-1].at),
-            is_whole=self._is_whole(lo, current, [name for name, _, _ in names]),
+            whole_at=self._whole_at(lo, hi, current, [name for name, _, _ in names]),
             lacks_rows=self.table.gap_at(max(event.at for event in current), hi) is not None,
         )
 
-    def _is_whole(self, lo: Tso, current: Sequence[Event], names: Iterable[TableId]) -> bool:
-        """Return whether a window's changes of rows that the table does not have prove that it lacks rows.
+    def _whole_at(self, lo: Tso, hi: Tso, current: Sequence[Event], names: Iterable[TableId]) -> Tso | None:
+        """Return the position behind which a window's changes of rows that the table lacks prove that rows are missing.
 
         They prove nothing where the feed may lack the insert, a person decided otherwise about a DDL that moves rows,
         the table begins late or had rows forgotten, or it is known to lack rows already.
@@ -672,14 +672,20 @@ class _Chain:
         decided = any(
             event.release is not None or (isinstance(event, Changed) and event.other) for event in table.events
         )
-        return (
-            not (late or decided or table.missing is not None)
-            and table.gap_at(max(event.at for event in current), lo) is None
-            and bool(current[-1].after.key)
-            and not any(isinstance(change, Rekey) for event in current for change in event.changes)
-            and (self.rule is None or keeps_states(table.life.kind))
-            and all(self.feed.facts.has_inserts(name) for name in names)
-        )
+        ddl = max(event.at for event in current)
+        if (
+            late
+            or decided
+            or table.missing is not None
+            or table.gap_at(ddl, hi) is not None
+            or not current[-1].after.key
+            or any(isinstance(change, Rekey) for event in current for change in event.changes)
+            or not (self.rule is None or keeps_states(table.life.kind))
+            or not all(self.feed.facts.has_inserts(name) for name in names)
+        ):
+            return None
+        gap = table.gap_at(ddl, lo)
+        return lo if gap is None else gap.filling.through
 
     def _own(self, name: TableId, where: tuple[str, Tso]) -> tuple[TableId, TableSchema]:
         """The name as the rows of a directory carry it, and its columns there."""

@@ -73,7 +73,7 @@ def changes_of(log: Sequence[Logged], file: int) -> pa.Table:
         LINE: pa.array(range(len(log)), pa.int64()),
         FILE: pa.array([file] * len(log), pa.int32()),
     }
-    return noted(pa.table(columns))
+    return noted(pa.table(columns), whole_at=-1)
 
 
 def proven(step: ApplyRows, parts: Sequence[Sequence[Logged]], there: set[int]) -> set[int]:

@@ -61,11 +61,13 @@ def made(lake: Lake, name: str, schema: TableSchema = SCHEMA, layout: TableLayou
     return source
 
 
-def apply(source: Source, hi: int, rows: Rows, names: tuple[str, ...] = (DELETED_AT,), is_whole: bool = False) -> Any:
+def apply(
+    source: Source, hi: int, rows: Rows, names: tuple[str, ...] = (DELETED_AT,), whole_at: int | None = None
+) -> Any:
     """Apply a window of rows (op, seconds, values…), through so many seconds."""
     timed = [(op, at * SECOND, *values) for op, at, *values in rows]
     step, opener = source.window(hi * SECOND, timed)
-    step = dataclasses.replace(step, lake_columns=names, is_whole=is_whole)
+    step = dataclasses.replace(step, lake_columns=names, whole_at=whole_at)
     return source.lake.commit(step, source.lake.stage(step, opener))
 
 
@@ -152,7 +154,7 @@ def test_a_window_that_tasks_share_leaves_the_same_rows_and_marks(lake: Lake, mo
     for is_whole in (False, True):
         source = made(lake, f"t{is_whole}")
         step, opener = source.window(hi, *files)
-        step = dataclasses.replace(step, lake_columns=(DELETED_AT,), is_whole=is_whole)
+        step = dataclasses.replace(step, lake_columns=(DELETED_AT,), whole_at=0 if is_whole else None)
         lake.commit(step, lake.stage(step, opener))
         assert marks(source) == expected_rows
     assert min(tasks) > 1
@@ -172,11 +174,11 @@ def test_counts_of_windows_add_up(lake: Lake) -> None:
 def test_a_window_proves_that_rows_are_missing_where_the_lake_has_them_marked_only(lake: Lake, deltas: Deltas) -> None:
     for name, way in (("a", nullcontext()), ("b", by_merge())):
         source = made(lake, name)
-        apply(source, 110, [("I", 101, 1, "a"), ("I", 102, 2, "b")], is_whole=True)
-        apply(source, 120, [("D", 111, 1, "a")], is_whole=True)
+        apply(source, 110, [("I", 101, 1, "a"), ("I", 102, 2, "b")], whole_at=0)
+        apply(source, 120, [("D", 111, 1, "a")], whole_at=0)
         with way:
-            right = apply(source, 130, [("U", 121, 2, "B"), ("I", 122, 3, "c"), ("D", 123, 3, "c")], is_whole=True)
-            wrong = apply(source, 140, [("D", 131, 1, "a"), ("U", 132, 2, "BB")], is_whole=True)
+            right = apply(source, 130, [("U", 121, 2, "B"), ("I", 122, 3, "c"), ("D", 123, 3, "c")], whole_at=0)
+            wrong = apply(source, 140, [("D", 131, 1, "a"), ("U", 132, 2, "BB")], whole_at=0)
         assert right.missing is None
         assert wrong.missing is not None
         assert wrong.missing.count == 1

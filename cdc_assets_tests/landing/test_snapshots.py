@@ -181,6 +181,18 @@ def test_a_change_of_a_row_that_nothing_made_is_shown_of_a_table_that_was_called
     assert [finding.table for finding in outcome.findings if finding.rule == "missing-rows"] == ["public.moved"]
 
 
+@pytest.mark.parametrize("in_one_go", [True, False])
+@pytest.mark.parametrize("connector", [POSTGRES, MYSQL])
+def test_a_change_of_a_row_that_a_snapshot_lacks_proves_that_rows_are_missing(connector: str, in_one_go: bool) -> None:
+    rows, changed = snapshot(1, 2, connector=connector), row(9, 7, op="u", connector=connector)
+    feed = applied()
+    feed.lake.may_lack_rows = True
+    for messages in [[*rows, changed]] if in_one_go else [rows, [changed]]:
+        send(feed.log, messages)
+        feed.apply()
+    assert state(feed) is Lack.PROVEN
+
+
 @pytest.mark.parametrize("connector", [POSTGRES, MYSQL])
 def test_a_lone_row_that_begins_a_snapshot_is_all_of_its_table(connector: str) -> None:
     """The first row of all tables is marked as such, even if it is the last one of its table."""

@@ -70,7 +70,7 @@ def keeping_out(
         try:
             if isinstance(step, ApplyRows) and decisions:
                 excluded = digests_of(decisions, seal, table, _schemas_of(step, table))
-                step = replace(step, reading=replace(step.reading, excluded=excluded), seal=seal, is_whole=False)
+                step = replace(step, reading=replace(step.reading, excluded=excluded), seal=seal, whole_at=None)
             elif isinstance(step, ExchangePartition):
                 other = lives.get(step.other.source)
                 concerned = decisions or (() if other is None else forgotten_of(decided, other))

@@ -61,7 +61,7 @@ class RepairableLake(ScannedLake, Protocol):
     def repair(self, step: ApplyRows, changes: pa.Table, repair: str, snapshot: int | None = None) -> StepResult:
         """Write the source's rows of some keys in one commit, under the label that the table has.
 
-        A step that `is_whole` leaves a table that lacks no rows.
+        A step with `whole_at` leaves a table that lacks no rows.
         """
 
 
@@ -137,7 +137,7 @@ def repair(
     )
     is_whole = unequal.is_whole and (history.missing is not None or not unequal.left_out)
     for table in tables:  # the mirror comes last
-        step = replace(_step(pipeline, plan, plan.history.lives[table], at), is_whole=is_whole)
+        step = replace(_step(pipeline, plan, plan.history.lives[table], at), whole_at=at if is_whole else None)
         rows = whole
         if kind_of(step).PLACES and not step.schema.key and plan.applied[table].since is None:
             rows = _lacking(lake, step, unequal)
