@@ -207,6 +207,9 @@ class ChangeBuilder:
                 return describe(_shown(sent[image]), column) if sent[image].is_valid else null
 
             self.mark(values.bad, reason, column.name)
+        if not column.nullable and sent.null_count and self._schema.key and column.name not in self._schema.exact:
+            is_before = (self._images.after >= 0) & (self._images.ops < 0)
+            self.mark(bits(sent.is_null()) & is_before, f"NULL is not {column.type} NOT NULL", column.name)
         self._notes += [(column.name, rule, mask) for rule, mask in (*values.notes.items(), *notes.items())]
 
     def mark(self, mask: Marks | pa.BooleanArray, reason: Reason, column: str) -> None:

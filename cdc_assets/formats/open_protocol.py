@@ -375,10 +375,7 @@ def _unread(records: Records, schema: TableSchema, updates: Marks) -> Marks:
         return unread_rows
     for name, mask, _, _ in _misfits(records, "p", schema, updates):
         unread_rows |= mask & (name not in schema.key)
-    not_null = {column.name for column in schema.stored if not column.nullable}
     for name in records.members("p"):
-        if name in not_null:
-            unread_rows |= updates & (records.kinds("p", name, "v") == CellKind.NULL)
         (old, is_old), (new, is_new) = (records.whole_numbers(side, name, "f") for side in ("p", "u"))
         unread_rows |= updates & is_old & is_new & (old != new)
     for name in schema.key if unread_rows.any() else ():
