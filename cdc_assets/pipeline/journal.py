@@ -100,18 +100,23 @@ class Journal:
             own = log_fidelity(tells_inserts=tells_inserts) if changes else ()
             by_tidb = [event for event in table.events if not (event.file.by_server or event.file.grows)]
             ddl = ((event.at, (*event.hidden, *event.changes)) for event in by_tidb)
-            rewritten = rewritten_columns(ddl, partial(self._rows_before, life))
+            twins = [twin for twin in planned.history.lives if twin.source == life.source]
+            rewritten = rewritten_columns(ddl, partial(self._rows_before, twins))
             fidelities = column_fidelity(table.schema, table.changes, table.inferred, table.unsent, rewritten)
             rows[life] = (*fidelities, *own)
         self.ledger.record_columns(self.changefeed, rows)
 
-    def _rows_before(self, life: Life, version: Tso) -> bool:
-        """Return whether rows of a table may have changed in the ten minutes before a version, as far as is known."""
+    def _rows_before(self, twins: Iterable[Life], version: Tso) -> bool:
+        """Return whether rows of a table may have changed in the ten minutes before a version, as far as is known.
+
+        `twins` are its mirror and its history tables: the files that one of them read are recorded for that one alone.
+        """
         since = version - (_REWRITE_MS << 18)
         return any(
             (file_stats.min_commit_ts or 0) < version
             and (file_stats.max_commit_ts is None or file_stats.max_commit_ts > since)
-            for file_stats in self.ledger.files_of(self.changefeed, life)
+            for twin in twins
+            for file_stats in self.ledger.files_of(self.changefeed, twin)
             if file_stats.rows
         )
 

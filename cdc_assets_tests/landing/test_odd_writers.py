@@ -103,7 +103,7 @@ ADD = "ALTER TABLE `t` ADD COLUMN `n` INT"
 def test_rows_that_changed_shortly_before_tidb_rewrote_their_column_are_approximate(
     minutes: int, sql: str, expected: list[str]
 ) -> None:
-    feed = TopicFeed.of(Broker(), sink_uri=URI)
+    feed = TopicFeed.of(Broker(), sink_uri=URI, history={"shop.t": ["log", "scd2"]})
     modified = MINUTE + minutes * MINUTE
     alter = ddl(modified, sql).replace(b'"CREATE"', b'"ALTER"')
     rows = (
@@ -112,6 +112,8 @@ def test_rows_that_changed_shortly_before_tidb_rewrote_their_column_are_approxim
     )
     broker(feed).send(0, ddl(100), rows[0], alter, rows[1], mark(modified + 9))
     assert [table.reason for table in feed.apply().tables if table.reason] == []
-    (life,) = feed.lake.tables
-    report = feed.ledger.fidelity(feed.settings.name, life)
-    assert [fidelity.column for fidelity in report if "approximate in rows that changed" in fidelity.rule] == expected
+    reports = [feed.ledger.fidelity(feed.settings.name, life) for life in feed.lake.tables]
+    assert len(reports) == 3
+    for report in reports:
+        rules = [fidelity.column for fidelity in report if "approximate in rows that changed" in fidelity.rule]
+        assert rules == expected
