@@ -37,7 +37,7 @@ from cdc_assets.formats.avro_records import (
     table_named_by,
     unframed,
 )
-from cdc_assets.formats.changes import Cells, Faults, Images, changes_of, row_images, side_by_side
+from cdc_assets.formats.changes import Cells, Faults, Images, changes_of, row_images, side_by_side, unknown_column
 from cdc_assets.formats.column_codes import shown_schema
 from cdc_assets.formats.decoded import Decoded, Op
 from cdc_assets.formats.json_records import parsed_records
@@ -309,7 +309,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         before = records.are_objects(BEFORE) & ~gone
         _require_row(records, registered, table)
         for side in ((), (BEFORE,)):
-            _require_columns(records, side, fields)
+            _require_columns(records, side, fields, schema)
         stamps, mask = _require_stamps(records), records.sound
         kept = records.among(mask)
         made = row_images(kept.messages + 1, stamps[mask], np.ones(len(kept), bool), before[mask])
@@ -317,7 +317,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         add(records, made, _AvroSide(kept, (), True), _AvroSide(kept.among(before[mask]), (BEFORE,), True))
     for _, registered, records in _read(keys, deletes, options):
         _require_row(records, registered, table)
-        _require_columns(records, (), fields)
+        _require_columns(records, (), fields, schema)
         stamps = _stamps_of_deletes(values.take(pa.array(records.messages)))
         records.require(stamps >= _NONE, "its commit-ts is not a TSO")
         kept = records.among(records.sound)
@@ -339,14 +339,13 @@ def _require_row(records: Records, schema: RecordSchema | None, table: TableId) 
     records.require(own, f"it is a row of {'.'.join(names)}, not of {table}")
 
 
-def _require_columns(records: Records, path: Path, fields: set[str]) -> None:
+def _require_columns(records: Records, path: Path, fields: set[str], schema: TableSchema) -> None:
     """Refuse records with columns that the table lacks."""
     for name in records.members(*path):
         if name not in fields and name not in EXTENSION:
-            records.require(
-                records.kinds(*path, name) == CellKind.ABSENT,
-                f'column "{name}" is not in the table\'s schema at this place',
-            )
+            own = next((column.name for column in schema.columns if sanitized(column.name) == name), name)
+            reason = unknown_column(schema, own, "the table's schema at this place")
+            records.require(records.kinds(*path, name) == CellKind.ABSENT, reason)
 
 
 def _cells(sides: Sequence[_AvroSide], column: Column, in_key: bool) -> Cells:

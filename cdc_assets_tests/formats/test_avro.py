@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import fastavro
@@ -201,6 +202,13 @@ def test_a_row_that_does_not_fit_is_rejected_with_its_bytes(value: bytes, says: 
     decoded_rows = decode(rows_of(batch, classify(batch, OPTIONS)), "p", TABLE, less, OPTIONS)
     assert says in decoded_rows.rejects[0].reason
     assert decoded_rows.rejects[0].raw == value
+
+
+def test_a_column_that_selectors_leave_out_is_told_from_an_unknown_one() -> None:
+    batch = messages_of([(KEY, encoded("2", row(1)))])
+    hidden = replace(SCHEMA, columns=(SCHEMA.columns[0], *(replace(c, selected=False) for c in SCHEMA.columns[1:])))
+    (reject,) = decode(rows_of(batch, classify(batch, OPTIONS)), "p", TABLE, hidden, OPTIONS).rejects
+    assert 'column "d-1" has a value, although column-selectors' in reject.reason
 
 
 def test_a_row_of_another_table_is_rejected() -> None:

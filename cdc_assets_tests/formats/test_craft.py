@@ -272,6 +272,12 @@ def test_a_value_that_the_schema_cannot_hold_is_a_reject_of_its_row_alone() -> N
     assert decoded_rows.changes.column("name").to_pylist() == ["x", "\ufffd"]
 
 
+def test_a_column_that_selectors_leave_out_is_told_from_an_unknown_one() -> None:
+    hidden = replace(KEYED, columns=tuple(replace(c, selected=c.name == "id") for c in KEYED.columns))
+    (reject,) = decoded(hidden, message([Row(1, "test", "t", keyed(1, b"x"))])).rejects
+    assert 'column "name" has a value, although column-selectors' in reject.reason
+
+
 def test_a_line_leads_back_to_its_message() -> None:
     messages = messages_of([(None, resolved(3)), (None, bytes.fromhex(FOUR)), (None, bytes.fromhex(BACK))])
     spoken = classify(messages, OPTIONS)

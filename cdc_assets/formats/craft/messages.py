@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats import MessageOptions
-from cdc_assets.formats.changes import LOST_FLOAT, Cells, Faults, Images, Reason, changes_of
+from cdc_assets.formats.changes import LOST_FLOAT, Cells, Faults, Images, Reason, changes_of, unknown_column
 from cdc_assets.formats.column_codes import UNSIGNED, TypedColumn, fits, infer, type_name
 from cdc_assets.formats.craft.frame import (
     RESOLVED,
@@ -192,12 +192,7 @@ def _refuse_strangers(
     for entry in strange.tolist():
         image = int(groups.group[entry])
         name = names[int(number[entry])]
-        faults.add(
-            int(images.lines[image]),
-            f'column "{name}" is not in the table\'s schema at this commit-ts',
-            name,
-            int(images.commit_ts[image]),
-        )
+        faults.add(int(images.lines[image]), unknown_column(schema, name), name, int(images.commit_ts[image]))
     twice = np.zeros(len(images), bool)
     order = np.lexsort((number, groups.group))
     is_same_column = (np.diff(number[order]) == 0) & (np.diff(groups.group[order]) == 0)
