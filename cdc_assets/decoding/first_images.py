@@ -135,4 +135,4 @@ def together(parts: Sequence[MissingRows | None]) -> MissingRows | None:
 def missing_rows(step: ApplyRows, count: int, image: int, file: int, key: Sequence[object]) -> MissingRows:
     """Return so many rows that a table lacks, of which the first has this FIRST_IMAGE, FILE and key."""
     values = (f"{name} = {str(value)[:_SHOWN]}" for name, value in zip(step.schema.key, key, strict=True))
-    return MissingRows(abs(image) >> 1, count, ", ".join(values), step.files[file].name)
+    return MissingRows(abs(image) >> 1, count, ", ".join(values), step.files[file].place)

@@ -103,7 +103,10 @@ class Split:
     def refusing(self, error: MalformedData) -> Split:
         """Return the file as one that cannot be trusted at all."""
         line, column = int(error.where.get("line", 0)), str(error.where.get("column", ""))
-        return replace(self, refused=Reject(self.file.name, line, error.message, column=column))
+        message, place = error.message.replace(self.file.name, self.file.place), ""
+        if self.file.messages is not None:
+            place = self.file.place
+        return replace(self, refused=Reject(self.file.name, line, message, column=column, place=place))
 
 
 def concerning_file(file: DataFile, *, quoted: bool) -> AbstractContextManager[None]:

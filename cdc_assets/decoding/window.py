@@ -419,7 +419,7 @@ def _add_files(files: list[FileStats], more: Iterable[FileStats]) -> None:
 
 def sentence(reject: Reject) -> str:
     """Return the sentence on where a record does not fit and why, unless the reason already has both."""
-    if reject.reason.startswith(reject.path):
+    if reject.reason.startswith(reject.place or reject.path):
         return reject.reason
     place = reject.place or (f"{reject.path} line {reject.line}" if reject.line else reject.path)
     return f"{with_column(place, reject.column, reject.reason)}: {reject.reason}"
@@ -486,7 +486,8 @@ def rejects_table(rejects: Iterable[Reject], step: ApplyRows) -> pa.Table:
     for reject in rejects:
         file = files[reject.path]
         name = step.reading.schemas[file.root, file.version][0]
-        reason = f"{reject.place}: {reject.reason}" if reject.place else reject.reason
+        has_place = reject.reason.startswith(reject.place)
+        reason = reject.reason if has_place else f"{reject.place}: {reject.reason}"
         place = {"file": reject.path, "line": reject.line, "column": reject.column, "reason": reason}
         origin = {"schema": name.schema, "table": name.table, "schema_version": file.version}
         rows.append({**place, **origin, "commit_ts": reject.commit_ts, "raw": reject.raw, "keys": reject.keys or None})

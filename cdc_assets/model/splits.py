@@ -117,6 +117,13 @@ class DataFile:
         return self.path if self.piece is None else self.path.removesuffix(self.piece.suffix)
 
     @property
+    def place(self) -> str:
+        """The file, or the offsets of a partition, as sentences for people call it."""
+        if self.messages is None:
+            return self.name
+        return f"{self.messages.partition} offsets {self.messages.start} to {self.messages.stop - 1}"
+
+    @property
     def sequence(self) -> tuple[str, Tso, str, str, int]:
         """Equal for files whose numbers continue each other: those of one version and dispatcher, whatever the date.
 

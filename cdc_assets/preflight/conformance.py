@@ -399,9 +399,7 @@ def _undecodable(table: str, file: DataFile, error: MalformedData) -> Finding:
     if error.message.startswith(begins):
         sentence = f"a column {error.message.removeprefix(begins)}"
         return Finding("decoding", Severity.HOLD, table, sentence, begins.removeprefix("column ").strip())
-    detail, offsets = error.message, file.messages
-    if offsets is not None:
-        detail = detail.replace(file.path, f"{offsets.partition} offsets {offsets.start} to {offsets.stop - 1}")
+    detail = error.message.replace(file.name, file.place)
     return Finding("decoding", Severity.HOLD, table, "the first rows cannot be decoded.", detail)
 
 

@@ -93,6 +93,12 @@ def test_a_table_that_only_speaks_of_soft_deletes_is_applied(create: str) -> Non
     assert reasons == []
 
 
+def test_what_all_rows_of_a_range_lack_is_said_of_its_offsets() -> None:
+    rows = canal("INSERT", 110, data=[{"id": "1", "v": "1"}]), update(120, {"v": "1"}, id="1", v="2")
+    _, (reason,) = applied(ddl(100), *rows)
+    assert reason.startswith('cdc[0] offsets 1 to 2 record 2: old lacks the column "id"')
+
+
 MODIFY = "ALTER TABLE `t` MODIFY COLUMN `v` VARCHAR(9)"
 ADD = "ALTER TABLE `t` ADD COLUMN `n` INT"
 

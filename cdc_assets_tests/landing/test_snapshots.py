@@ -191,6 +191,7 @@ def test_a_change_of_a_row_that_a_snapshot_lacks_proves_that_rows_are_missing(co
         send(feed.log, messages)
         feed.apply()
     assert state(feed) is Lack.PROVEN
+    assert "px.public.t[0] offsets" in table(feed).incomplete
 
 
 @pytest.mark.parametrize("connector", [POSTGRES, MYSQL])
