@@ -84,7 +84,8 @@ PARTICIPLES = frozenset({"given", "kept", "known", "left", "wanted"})
 """Words that say what happened to a thing and not what it is; attributes of classes are not looked at."""
 NAMED_BY_NOUNS = (
     "cli/", "ddl/", "decoding/", "defs/", "errors.py", "features/", "history/", "io/", "jvm/", "lake/", "landing/",
-    "ledger.py", "model/", "operations/", "pipeline/", "planning/", "preflight/", "report/", "types/",
+    "ledger.py", "model/", "operations/", "pipeline/", "planning/", "preflight/", "report/", "settings/", "sources/",
+    "types/",
 )  # fmt: skip
 """Rooms whose parameters and variables have no such name. This list only grows."""
 

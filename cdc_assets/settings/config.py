@@ -346,12 +346,12 @@ class ChangefeedSettings(Model):
 
     @field_validator("table_properties")
     @classmethod
-    def _free(cls, given: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-        for pattern, properties in given.items():
+    def _free(cls, spark_settings: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+        for pattern, properties in spark_settings.items():
             for name, value in properties.items():
                 if reason := refused_property(name, value):
                     raise ValueError(f'the property "{name}" of "{pattern}" cannot be set: {reason}')
-        return given
+        return spark_settings
 
     @field_validator("policies", mode="before")
     @classmethod
@@ -365,16 +365,18 @@ class ChangefeedSettings(Model):
         if misplaced := [kind for kind, policy in spelled.items() if policy == "keep" and kind not in _KEEPABLE]:
             raise ValueError(f'"keep" is for {" and ".join(_KEEPABLE)}, not for {misplaced[0]}')
         for policy, fitting in (("skip", _SKIPPABLE), ("hold", _HOLDABLE)):
-            for kind in (kind for kind, given in spelled.items() if given == policy and kind not in fitting):
+            for kind in (
+                kind for kind, policy_name in spelled.items() if policy_name == policy and kind not in fitting
+            ):
                 raise ValueError(f'"{policy}" is not for {kind}: later rows would have no table')
         return spelled
 
     @field_validator("schema_registry", mode="before")
     @classmethod
-    def _registry(cls, given: Any) -> Any:
-        if not isinstance(given, str):
-            return given
-        return {"file" if is_path(given) else "url": given}
+    def _registry(cls, registry: Any) -> Any:
+        if not isinstance(registry, str):
+            return registry
+        return {"file" if is_path(registry) else "url": registry}
 
     @field_validator("kafka", "schema_registry")
     @classmethod
@@ -404,10 +406,10 @@ class ChangefeedSettings(Model):
 
     @field_validator("privacy", mode="before")
     @classmethod
-    def _masks(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
-        return {str(pattern): mask_of(pattern, entry) for pattern, entry in given.items()}
+    def _masks(cls, lines: Any) -> Any:
+        if not isinstance(lines, Mapping):
+            return lines
+        return {str(pattern): mask_of(pattern, entry) for pattern, entry in lines.items()}
 
     @field_validator("privacy")
     @classmethod
@@ -426,8 +428,8 @@ class ChangefeedSettings(Model):
     def masks(self) -> MaskPolicy:
         """Masked columns with their masks and keys. Raises BadSettings where a key is not in the environment."""
         lines = tuple(MaskLine(pattern, mask.mask(pattern)) for pattern, mask in self.privacy.items())
-        given = None if self.privacy_key is None else SealKey(key_of(self.privacy_key["env"], "privacy_key"))
-        return MaskPolicy(lines, given)
+        seal = None if self.privacy_key is None else SealKey(key_of(self.privacy_key["env"], "privacy_key"))
+        return MaskPolicy(lines, seal)
 
     @property
     def given(self) -> FeedInputs:
@@ -531,8 +533,8 @@ class ChangefeedSettings(Model):
 
     def storage(self) -> dict[str, Any]:
         """Return the options of the feed's storage, in clear text: from the sink URI, then `storage_options`."""
-        given = resolved(self.storage_options, "storage_options")
-        return merged(storage_options(self.sink_uri.get_secret_value(), self.given), given)
+        options = resolved(self.storage_options, "storage_options")
+        return merged(storage_options(self.sink_uri.get_secret_value(), self.given), options)
 
     def with_complete(self, patterns: Sequence[str]) -> ChangefeedSettings:
         """Return the settings with more patterns of tables that had no rows before the changefeed began."""
@@ -581,13 +583,13 @@ class Settings(Model):
 
     def changefeed(self, name: str | None = None) -> ChangefeedSettings:
         """Return the changefeed of that name, or the only one. Raises BadSettings that lists the known names."""
-        known = {changefeed.name: changefeed for changefeed in self.changefeeds}
-        if name is None and len(known) == 1:
+        by_name = {changefeed.name: changefeed for changefeed in self.changefeeds}
+        if name is None and len(by_name) == 1:
             return self.changefeeds[0]
-        if name is None or name not in known:
+        if name is None or name not in by_name:
             problem = "no changefeed was named" if name is None else f'no changefeed is called "{name}"'
-            raise BadSettings(f"{problem}; known are {', '.join(sorted(known))}. Name one of them.")
-        return known[name]
+            raise BadSettings(f"{problem}; known are {', '.join(sorted(by_name))}. Name one of them.")
+        return by_name[name]
 
     def lake_of(self, warehouse: str | None) -> LakeSettings | None:
         """Return the lake, which --warehouse may name where the settings name none.

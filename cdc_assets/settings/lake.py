@@ -41,27 +41,27 @@ class CatalogKind:
     vends: bool = False
 
 
-def signs(given: Properties) -> bool:
+def signs(properties: Properties) -> bool:
     """Return whether requests to a REST catalog are signed as Amazon's are."""
-    return given.get("rest.sigv4-enabled") == "true" or given.get("rest.auth.type") == "sigv4"
+    return properties.get("rest.sigv4-enabled") == "true" or properties.get("rest.auth.type") == "sigv4"
 
 
-def _tokens(given: Properties) -> dict[str, str]:
+def _tokens(properties: Properties) -> dict[str, str]:
     """Return the token endpoint for requests with a credential; it is the default of both sides."""
-    asks = "credential" in given and "oauth2-server-uri" not in given
-    return {"oauth2-server-uri": f"{given['uri'].rstrip('/')}/v1/oauth/tokens"} if asks else {}
+    asks = "credential" in properties and "oauth2-server-uri" not in properties
+    return {"oauth2-server-uri": f"{properties['uri'].rstrip('/')}/v1/oauth/tokens"} if asks else {}
 
 
-def _rest_python(given: Properties) -> dict[str, str]:
-    options = {**given, **_tokens(given)}
-    if signs(given):
+def _rest_python(properties: Properties) -> dict[str, str]:
+    options = {**properties, **_tokens(properties)}
+    if signs(properties):
         options.pop("rest.auth.type", None)
         options["rest.sigv4-enabled"] = "true"
-        options.update({f"client.{name}": given[f"rest.{name}"] for name in _KEYS if f"rest.{name}" in given})
+        options.update({f"client.{name}": properties[f"rest.{name}"] for name in _KEYS if f"rest.{name}" in properties})
     return options
 
 
-def _rest_java(given: Properties) -> dict[str, str]:
+def _rest_java(properties: Properties) -> dict[str, str]:
     """Reports of scans and commits are requests of their own, so they are off by default.
 
     Answers are kept for a second: with five minutes, the default, vended credentials would be used after their end.
@@ -70,31 +70,33 @@ def _rest_java(given: Properties) -> dict[str, str]:
         _DELEGATION: "vended-credentials",
         "rest-metrics-reporting-enabled": "false",
         "rest-table-cache.expire-after-write-ms": "1000",
-        **given,
-        **_tokens(given),
+        **properties,
+        **_tokens(properties),
     }
-    if "credential" in given:  # else a new token is asked for with the present one, which few services answer
+    if "credential" in properties:  # else a new token is asked for with the present one, which few services answer
         options.setdefault("token-exchange-enabled", "false")
-    if signs(given):
+    if signs(properties):
         options.pop("rest.sigv4-enabled", None)
         options["rest.auth.type"] = "sigv4"
-        options.update({f"rest.{name}": given[f"client.{name}"] for name in _KEYS if f"client.{name}" in given})
+        options.update(
+            {f"rest.{name}": properties[f"client.{name}"] for name in _KEYS if f"client.{name}" in properties}
+        )
     return options
 
 
-def _glue_python(given: Properties) -> dict[str, str]:
+def _glue_python(properties: Properties) -> dict[str, str]:
     """PyIceberg passes the number on as it is, and retries ten times by default."""
-    return {**given, "glue.max-retries": int(given.get("glue.max-retries", 3))}  # type: ignore[dict-item]
+    return {**properties, "glue.max-retries": int(properties.get("glue.max-retries", 3))}  # type: ignore[dict-item]
 
 
-def _glue_java(given: Properties) -> dict[str, str]:
+def _glue_java(properties: Properties) -> dict[str, str]:
     """Names of dropped tables are percent-encoded, which Glue accepts and Iceberg's own check of names would not."""
-    return {"glue.skip-name-validation": "true", "glue.skip-archive": "true", **given}
+    return {"glue.skip-name-validation": "true", "glue.skip-archive": "true", **properties}
 
 
-def _hive_java(given: Properties) -> dict[str, str]:
+def _hive_java(properties: Properties) -> dict[str, str]:
     """Iceberg waits three minutes for a lock, and five times in a row; a commit holds one for less than a second."""
-    return {**dict.fromkeys(_HIVE_WAITS, "15000"), **given}
+    return {**dict.fromkeys(_HIVE_WAITS, "15000"), **properties}
 
 
 _HIVE_WAITS = ("hadoop.iceberg.hive.lock-timeout-ms", "hadoop.iceberg.hive.lock-creation-timeout-ms")
@@ -280,17 +282,17 @@ class LakeSettings(Model):
         return store_of(self.warehouse)
 
     def _resolved(self) -> dict[str, str]:
-        given = resolved(self.catalog, "lake.catalog")
-        for name in ("glue.endpoint", *(["uri"] if given["type"] == "rest" else [])):
-            endpoint_of(given, name)
-        if given["type"] == "hive" and not _METASTORES.fullmatch(given["uri"]):
+        properties = resolved(self.catalog, "lake.catalog")
+        for name in ("glue.endpoint", *(["uri"] if properties["type"] == "rest" else [])):
+            endpoint_of(properties, name)
+        if properties["type"] == "hive" and not _METASTORES.fullmatch(properties["uri"]):
             raise BadSettings(
-                f"lake.catalog of type hive has the uri {given['uri']!r}; expected thrift://HOST:PORT, several with "
-                "commas between. Correct it."
+                f"lake.catalog of type hive has the uri {properties['uri']!r}; expected thrift://HOST:PORT, several "
+                "with commas between. Correct it."
             )
         return {
             name: str(value).lower() if isinstance(value, bool) else str(value)
-            for name, value in given.items()
+            for name, value in properties.items()
             if value is not None
         }
 

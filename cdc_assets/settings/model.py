@@ -76,10 +76,10 @@ def _expected(error: ErrorDetails) -> str:
     return error["msg"].removeprefix("Value error, ") if shape is None else f"expected {shape}"
 
 
-def _is_plain(given: Any) -> bool:
-    if isinstance(given, (list, tuple)):
-        return all(map(_is_plain, given))
-    return isinstance(given, (str, int, float, bool, type(None))) and "://" not in str(given)
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    return isinstance(value, (str, int, float, bool, type(None))) and "://" not in str(value)
 
 
 def _known_zone(tz: str) -> str:
@@ -103,9 +103,9 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def resolved(given: Mapping[str, Any], where: str) -> dict[str, Any]:
+def resolved(section: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the mapping with every `{env: NAME}` replaced by that variable; raises BadSettings for an unset one."""
-    return {name: _resolve(value, f"{where}.{name}") for name, value in given.items()}
+    return {name: _resolve(value, f"{where}.{name}") for name, value in section.items()}
 
 
 def _resolve(value: Any, where: str) -> Any:

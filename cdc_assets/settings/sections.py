@@ -182,10 +182,10 @@ class HistorySettings(Model):
         return self
 
 
-def history_rules(given: Mapping[str, Any]) -> tuple[HistoryRule, ...]:
+def history_rules(setting: Mapping[str, Any]) -> tuple[HistoryRule, ...]:
     """Return the rules of a setting: for each pattern a kind, a list of kinds, or all in full. Raises BadSettings."""
     rules = []
-    for pattern, value in given.items():
+    for pattern, value in setting.items():
         full = value if isinstance(value, Mapping) else {"kinds": [value] if isinstance(value, str) else value}
         try:
             history_settings = HistorySettings(**full)
@@ -337,22 +337,22 @@ class ColumnSettings(Model):
         return tuple(name for switch, name in LAKE_COLUMNS.items() if getattr(self, switch))
 
 
-def _transforms(given: Any) -> Any:
+def _transforms(setting: Any) -> Any:
     """Return the transforms of a list, or of a text with commas between. YAML cuts `[bucket(16, id)]` at its comma."""
-    if isinstance(given, str):
-        given = [given]
-    if not isinstance(given, list | tuple) or not all(isinstance(part, str | Transform) for part in given):
+    if isinstance(setting, str):
+        setting = [setting]
+    if not isinstance(setting, list | tuple) or not all(isinstance(part, str | Transform) for part in setting):
         raise ValueError("expected a list of columns and transforms of columns, such as [day(created_at), id]")
-    transforms = parse_transforms(", ".join(map(str, given)))
+    transforms = parse_transforms(", ".join(map(str, setting)))
     if not transforms:
         raise ValueError("an empty list asks for nothing; take the pattern out")
     return transforms
 
 
-def _value(given: Any) -> Any:
-    if isinstance(given, bool):
-        return str(given).lower()
-    return str(given) if isinstance(given, int | float) else given
+def _value(setting: Any) -> Any:
+    if isinstance(setting, bool):
+        return str(setting).lower()
+    return str(setting) if isinstance(setting, int | float) else setting
 
 
 Transforms = Annotated[
@@ -367,6 +367,6 @@ PropertyValue = Annotated[str, BeforeValidator(_value)]
 
 Deletes = Annotated[
     dict[str, Literal["soft", "hard"]],
-    BeforeValidator(lambda given: {EVERY_TABLE: given} if isinstance(given, str) else given),
+    BeforeValidator(lambda setting: {EVERY_TABLE: setting} if isinstance(setting, str) else setting),
 ]
 """Effect of a delete on rows of mirrors, by pattern; a single word counts for all tables."""

@@ -34,17 +34,17 @@ class Store:
     io: str = ""
     extra: str = ""
 
-    def python_properties(self, given: Mapping[str, str]) -> dict[str, str]:
+    def python_properties(self, options: Mapping[str, str]) -> dict[str, str]:
         """Return PyIceberg's properties. Raises BadSettings for options that only one side supports."""
-        return {**given, **self._both(given)[0]}
+        return {**options, **self._both(options)[0]}
 
-    def java_properties(self, given: Mapping[str, str]) -> dict[str, str]:
+    def java_properties(self, options: Mapping[str, str]) -> dict[str, str]:
         """Return Iceberg's properties for Java."""
-        properties = {**given, **self._both(given)[1]}
+        properties = {**options, **self._both(options)[1]}
         return {"io-impl": self.io, **properties} if self.io else properties
 
-    def _both(self, given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-        return {"aws": _s3, "gcp": _gcs, "azure": _adls}.get(self.extra, _as_given)(given)
+    def _both(self, options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+        return {"aws": _s3, "gcp": _gcs, "azure": _adls}.get(self.extra, _as_given)(options)
 
 
 _S3 = Store("org.apache.iceberg.aws.s3.S3FileIO", "aws")
@@ -62,40 +62,40 @@ def store_of(location: str) -> Store:
     return _STORES.get(location.partition("://")[0].lower(), Store()) if "://" in location else Store()
 
 
-def _as_given(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def _as_given(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     return {}, {}
 
 
-def _s3(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    endpoint, python, java = endpoint_of(given, "s3.endpoint"), dict[str, str](), dict[str, str]()
-    if "client.assume-role.external-id" in given:
+def _s3(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    endpoint, python, java = endpoint_of(options, "s3.endpoint"), dict[str, str](), dict[str, str]()
+    if "client.assume-role.external-id" in options:
         raise BadSettings(
             "lake.catalog: client.assume-role.external-id is supported by Java's client only, so the lake could be "
             "written but not read. Assume the role outside (a profile of AWS_CONFIG_FILE) and omit it here."
         )
-    region = given.get("s3.region") or given.get("client.region") or ("us-east-1" if endpoint else None)
+    region = options.get("s3.region") or options.get("client.region") or ("us-east-1" if endpoint else None)
     if region:
         python["s3.region"] = java["client.region"] = region
-    path_style = given.get("s3.path-style-access") or _opposite(given.get("s3.force-virtual-addressing"))
+    path_style = options.get("s3.path-style-access") or _opposite(options.get("s3.force-virtual-addressing"))
     if path_style or endpoint:
         java["s3.path-style-access"] = path_style or "true"
         python["s3.force-virtual-addressing"] = _opposite(path_style or "true")
     for name in _KEYS:
-        value = given.get(f"s3.{name}") or given.get(f"client.{name}")
+        value = options.get(f"s3.{name}") or options.get(f"client.{name}")
         if value:
             python[f"s3.{name}"] = java[f"s3.{name}"] = value
     for client_name, own_name in _ROLE.items():
-        if value := given.get(client_name) or given.get(own_name):
+        if value := options.get(client_name) or options.get(own_name):
             python[client_name.replace("client.", "s3.")] = java[own_name] = value
     if "client.assume-role.arn" in java:
         java.setdefault("client.factory", "org.apache.iceberg.aws.AssumeRoleAwsClientFactory")
-        java["client.assume-role.region"] = given.get("client.assume-role.region") or region or "us-east-1"
+        java["client.assume-role.region"] = options.get("client.assume-role.region") or region or "us-east-1"
     return python, java
 
 
-def endpoint_of(given: Mapping[str, str], name: str) -> str | None:
+def endpoint_of(options: Mapping[str, str], name: str) -> str | None:
     """Return the URL that a property names, None without it. Raises BadSettings for one without scheme."""
-    endpoint = given.get(name)
+    endpoint = options.get(name)
     if endpoint is not None and "://" not in endpoint:
         raise BadSettings(
             f"lake.catalog: {name} is {endpoint!r} and has no scheme. Write https://{endpoint}, or http://…."
@@ -103,17 +103,17 @@ def endpoint_of(given: Mapping[str, str], name: str) -> str | None:
     return endpoint
 
 
-def _gcs(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def _gcs(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """A server of its own is asked without credentials unless a token is given, and nobody is asked for a project."""
-    endpoint, token = endpoint_of(given, "gcs.service.host"), given.get("gcs.oauth2.token")
+    endpoint, token = endpoint_of(options, "gcs.service.host"), options.get("gcs.oauth2.token")
     python, java = dict[str, str](), dict[str, str]()
     if endpoint and not token:
         java = {"gcs.no-auth": "true"}
         python["gcs.oauth2.token"] = "none"
     if endpoint:
-        java["gcs.project-id"] = given.get("gcs.project-id", "lake")
+        java["gcs.project-id"] = options.get("gcs.project-id", "lake")
     if endpoint or token:  # pyarrow takes a token only with its end
-        python["gcs.oauth2.token-expires-at"] = given.get("gcs.oauth2.token-expires-at", _NEVER_MS)
+        python["gcs.oauth2.token-expires-at"] = options.get("gcs.oauth2.token-expires-at", _NEVER_MS)
     return python, java
 
 
@@ -123,12 +123,15 @@ _NEVER_MS = "4102444800000"
 _ADLS_HOST = "dfs.core.windows.net"
 
 
-def _adls(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def _adls(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """An account's own endpoint is Java's `adls.connection-string.ACCOUNT`; a vended grant names its account."""
     python, java = dict[str, str](), dict[str, str]()
-    vended = next((name for name in given if name.startswith("adls.sas-token.")), "").removeprefix("adls.sas-token.")
-    name = given.get("adls.account-name") or vended.partition(".")[0]
-    key, grant = given.get("adls.account-key"), given.get("adls.sas-token") or given.get(f"adls.sas-token.{vended}")
+    vended = next((name for name in options if name.startswith("adls.sas-token.")), "").removeprefix("adls.sas-token.")
+    name = options.get("adls.account-name") or vended.partition(".")[0]
+    key, grant = (
+        options.get("adls.account-key"),
+        options.get("adls.sas-token") or options.get(f"adls.sas-token.{vended}"),
+    )
     if (key or grant) and not name:
         raise BadSettings("lake.catalog has a key or a SAS token for Azure; give the account in adls.account-name.")
     if name:
@@ -137,7 +140,7 @@ def _adls(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
         java = {"adls.auth.shared-key.account.name": name, "adls.auth.shared-key.account.key": key}
     elif name and grant:
         python["adls.sas-token"] = java[f"adls.sas-token.{vended or f'{name}.{_ADLS_HOST}'}"] = grant
-    endpoint = endpoint_of(given, "adls.endpoint")
+    endpoint = endpoint_of(options, "adls.endpoint")
     if endpoint and name:
         place = urlsplit(endpoint)
         java[f"adls.connection-string.{name}.{_ADLS_HOST}"] = endpoint

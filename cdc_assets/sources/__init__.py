@@ -64,10 +64,10 @@ KnownFiles = Mapping[tuple[str, int, str], bytes]
 """Contents of files by (path, bytes, etag), as an earlier process has read them."""
 
 
-def renewed(known: KnownFiles, fresh: KnownFiles) -> KnownFiles:
+def renewed(contents: KnownFiles, fresh: KnownFiles) -> KnownFiles:
     """Return contents with fresh ones in place of those of the same path, as an index is written all the time."""
     paths = {path for path, _, _ in fresh}
-    return {**{file: data for file, data in known.items() if file[0] not in paths}, **fresh}
+    return {**{file: data for file, data in contents.items() if file[0] not in paths}, **fresh}
 
 
 class SourceOptions(Protocol):
@@ -127,8 +127,8 @@ class Source(Protocol):
         Raises MetadataMissing for a feed that has not come so far yet.
         """
 
-    def listing(self, known: KnownFiles | None = None, settled: Sequence[SettledFiles] = ()) -> Listing:
-        """Return all that is there as of the fence. `known` are contents of schema files that need no reading.
+    def listing(self, contents: KnownFiles | None = None, settled: Sequence[SettledFiles] = ()) -> Listing:
+        """Return all that is there as of the fence. `contents` are those of schema files that need no reading.
 
         Files that are `settled` may be left out as long as they are what they were.
         """
@@ -233,19 +233,19 @@ def join(feed: Source, initial: Sequence[InitialSource], changefeed_config: Path
 
 
 def parse_options(
-    sink_uri: str, changefeed_config: Path | None, tz: str, given: FeedInputs | None = None
+    sink_uri: str, changefeed_config: Path | None, tz: str, inputs: FeedInputs | None = None
 ) -> SourceOptions:
     """Return the options of the feed that a sink URI and TiCDC's changefeed TOML describe; raises BadSettings.
 
-    `given` is what the settings say besides.
+    `inputs` are those that the settings name besides.
     """
-    options: SourceOptions = _plug(sink_uri).parse(sink_uri, changefeed_config, tz, given or FeedInputs())
+    options: SourceOptions = _plug(sink_uri).parse(sink_uri, changefeed_config, tz, inputs or FeedInputs())
     return options
 
 
-def storage_options(sink_uri: str, given: FeedInputs | None = None) -> dict[str, Any]:
+def storage_options(sink_uri: str, inputs: FeedInputs | None = None) -> dict[str, Any]:
     """Return the storage options that the URIs of a feed give, in clear text."""
-    options: dict[str, Any] = _plug(sink_uri).storage_options(sink_uri, given or FeedInputs())
+    options: dict[str, Any] = _plug(sink_uri).storage_options(sink_uri, inputs or FeedInputs())
     return options
 
 

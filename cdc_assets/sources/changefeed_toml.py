@@ -84,30 +84,30 @@ def _dashed(value: Any) -> Any:
     return [_dashed(member) for member in value] if isinstance(value, list) else value
 
 
-def known_protocol(given: Any, known: Collection[str], place: str, example: str) -> str:
+def known_protocol(text: Any, protocols: Collection[str], place: str, example: str) -> str:
     """Return the name of a protocol as the table of plugs has it.
 
     `place` is what messages call the kind of sink. Raises BadSettings where none is given or known.
     """
-    names = ", ".join(sorted(known))
-    if not given:
+    names = ", ".join(sorted(protocols))
+    if not text:
         raise BadSettings(
             f"the sink URI has no protocol parameter and the changefeed TOML no [sink] protocol; known are {names}. "
             f"Give the sink URI exactly as TiCDC has it, for example {example}."
         )
-    protocol = str(given).lower()
-    if protocol not in known:
+    protocol = str(text).lower()
+    if protocol not in protocols:
         raise BadSettings(
-            f'protocol "{given}" cannot be read from {place}; known are {names}. '
+            f'protocol "{text}" cannot be read from {place}; known are {names}. '
             "Give the sink URI exactly as TiCDC has it, with its protocol parameter."
         )
     return protocol
 
 
-def misspelt(given: Iterable[str], known: Collection[str]) -> Iterator[tuple[str, str]]:
+def misspelt(names: Iterable[str], parameter_names: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield the parameters that are called nearly as one that decides how rows are read, with that one."""
-    for name in sorted(set(given).difference(known)):
-        yield from ((name, known_name) for known_name in get_close_matches(name, known, n=1, cutoff=0.8))
+    for name in sorted(set(names).difference(parameter_names)):
+        yield from ((name, known_name) for known_name in get_close_matches(name, parameter_names, n=1, cutoff=0.8))
 
 
 def column_selectors(document: Mapping[str, Any]) -> ColumnSelectors:
@@ -150,10 +150,10 @@ def event_filters(document: Mapping[str, Any]) -> tuple[EventFilter, ...]:
         value = rule.get(name) or []
         return tuple([value] if isinstance(value, str) else value)
 
-    def keys(toml_table: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, tuple[str, ...]]:
-        given = [key for key, value in toml_table.items() if value or value is False or value == 0]
-        rows = tuple(key for key in _LEAVING_ROWS_OUT if key in given and key in known)
-        return {"rows": rows, "unknown": tuple(key for key in given if key not in known)}
+    def keys(toml_table: Mapping[str, Any], key_names: frozenset[str]) -> Mapping[str, tuple[str, ...]]:
+        present = [key for key, value in toml_table.items() if value or value is False or value == 0]
+        rows = tuple(key for key in _LEAVING_ROWS_OUT if key in present and key in key_names)
+        return {"rows": rows, "unknown": tuple(key for key in present if key not in key_names)}
 
     section = table(document, "filter")
     example = '[[filter.event-filters]] with matcher = ["db.table"] and ignore-event = ["truncate table"]'

@@ -30,11 +30,11 @@ class FeedInputs:
     @property
     def names(self) -> tuple[str, ...]:
         """The settings that are given."""
-        given = {
+        settings = {
             "archive": self.archive,
             "topics": self.topics,
             "schemas": self.schemas,
             "kafka": self.kafka,
             "schema_registry": self.schema_registry,
         }
-        return tuple(name for name, value in given.items() if value)
+        return tuple(name for name, value in settings.items() if value)

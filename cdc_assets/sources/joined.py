@@ -91,12 +91,12 @@ class JoinedSource:
         """Return the feed's fence."""
         return self.feed.fence()
 
-    def listing(self, known: KnownFiles | None = None, settled: Sequence[SettledFiles] = ()) -> Listing:
+    def listing(self, contents: KnownFiles | None = None, settled: Sequence[SettledFiles] = ()) -> Listing:
         """Return the feed's listing with the tables of the dumps; one that cannot be read is in `lost_dumps`.
 
         Raises what the feed's listing raises.
         """
-        listing = self.feed.listing(known, settled)
+        listing = self.feed.listing(contents, settled)
         imports: list[Import] = []
         warnings: list[str] = []
         lost: dict[str, Exception] = {}
@@ -144,14 +144,14 @@ def _of_feed(dump: Dump, tables: ReplicatedTables, in_feed: Collection[TableId])
     out = sorted(name for name in names if not tables.names(name))
     keyless = [table.id for table in dump.tables if not table.schema.key and table.id.folded not in in_feed]
     keyless = [name for name in keyless if name not in out and not tables.keyless]
-    left = {*out, *(() if tables.keyless is None else keyless)}
-    kept = tuple(table for table in dump.tables if table.id not in left)
-    problems = {name: problem for name, problem in dump.problems.items() if name not in left}
+    omitted = {*out, *(() if tables.keyless is None else keyless)}
+    imported = tuple(table for table in dump.tables if table.id not in omitted)
+    problems = {name: problem for name, problem in dump.problems.items() if name not in omitted}
     groups = ((out, _FILTERED), (keyless, _DOUBTFUL if tables.keyless is None else _KEYLESS))
     findings = [
         text.format(first_of([str(table_name) for table_name in of], "table", _SHOWN)) for of, text in groups if of
     ]
-    return replace(dump, tables=kept, problems=problems), findings
+    return replace(dump, tables=imported, problems=problems), findings
 
 
 _FILTERED = (

@@ -30,13 +30,13 @@ class SettledTally:
 
         Where nothing is left, or nothing was looked at, nothing has come: it holds what it held.
         """
-        kept, changed = list[SettledFiles](), list[SettledFiles]()
+        unchanged, changed = list[SettledFiles](), list[SettledFiles]()
         for directory, settled in self._settled.items():
             tally = self._found[directory]
             if tally == (settled.files, settled.digest):
-                kept.append(replace(settled, checkpoint=checkpoint, passed_over=False))
+                unchanged.append(replace(settled, checkpoint=checkpoint, passed_over=False))
             elif tally[0]:
                 changed.append(settled)
             else:
-                kept.append(settled if settled.passed_over else replace(settled, checkpoint=checkpoint))
-        return kept, changed
+                unchanged.append(settled if settled.passed_over else replace(settled, checkpoint=checkpoint))
+        return unchanged, changed

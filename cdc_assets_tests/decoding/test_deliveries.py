@@ -95,8 +95,8 @@ def test_a_known_file_that_is_read_for_that_may_be_gone(feed: Feed) -> None:
     feed.put("metadata", b'{"checkpoint-ts":30}')
     plain = changefeed.listing
 
-    def listing(known: KnownFiles | None = None, settled: Sequence[SettledFiles] = ()) -> Listing:
-        listing = plain(known, settled)
+    def listing(contents: KnownFiles | None = None, settled: Sequence[SettledFiles] = ()) -> Listing:
+        listing = plain(contents, settled)
         (feed.place / f"db/t/1/CDC{2:020d}.csv").unlink(missing_ok=True)
         return listing
 
@@ -141,7 +141,7 @@ def test_a_file_that_was_seen_half_is_read_again(feed: Feed) -> None:
     listing = whole.listing()
     feed.file(1, 10, 20, size=48)  # what a cache still shows of it
     pipeline = Pipeline(feed.settings, whole, feed.lake, feed.ledger)
-    whole.listing = lambda known=None, settled=(): listing  # type: ignore[method-assign]
+    whole.listing = lambda contents=None, settled=(): listing  # type: ignore[method-assign]
     assert pipeline.apply().complete
     feed.file(1, 10, 20)
     assert feed.apply(20) == [10, 20]

@@ -256,8 +256,8 @@ def apply_losing(path: Path, config: Config, bucket: Path, lake: MemoryLake, led
     feed_pipeline = pipeline(config, bucket, lake, ledger)
     plain = feed_pipeline.source.listing
 
-    def listing(known: KnownFiles | None = None, settled: Sequence[SettledFiles] = ()) -> Listing:
-        whole_listing = plain(known, settled)
+    def listing(contents: KnownFiles | None = None, settled: Sequence[SettledFiles] = ()) -> Listing:
+        whole_listing = plain(contents, settled)
         path.unlink(missing_ok=True)
         return whole_listing
 

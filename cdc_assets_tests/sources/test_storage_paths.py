@@ -120,14 +120,14 @@ def test_other_names_are_no_data_files(path: str) -> None:
 
 def test_an_ambiguous_path_is_what_its_schema_file_says() -> None:
     path = "12/5/2024/CDC000001.csv"
-    assert parse_data_path(path, known={("12/5", 2024)}) == DataPath("12/5", 2024, 1, ".csv")
+    assert parse_data_path(path, schema_places={("12/5", 2024)}) == DataPath("12/5", 2024, 1, ".csv")
     assert parse_data_path(path, SinkOptions(date_separator="year"), {("12", 5)}) == DataPath(
         "12", 5, 1, ".csv", date="2024"
     )
     assert parse_data_path(path, SinkOptions(date_separator="none"), {("12", 5)}) == DataPath(
         "12", 5, 1, ".csv", partition="2024"
     )
-    assert parse_data_path(path, known={("other", 1)}) is None
+    assert parse_data_path(path, schema_places={("other", 1)}) is None
 
 
 def test_options_decide_between_two_readings_that_both_have_a_schema_file() -> None:

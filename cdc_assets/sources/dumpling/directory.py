@@ -271,15 +271,15 @@ def _seconds(metadata: DumpMetadata) -> float | None:
 def _tables(
     opener: Opener, names: _DumpNames, collations: Mapping[str, str | None], timezone: str | None
 ) -> tuple[list[DumpTable], dict[TableId, str]]:
-    wanted = sorted({*names.schemas, *(names.schemas.spelled(table) for table in (*names.files, *names.strange))})
-    wanted = [table for table in wanted if table not in names.left_out]
+    table_ids = sorted({*names.schemas, *(names.schemas.spelled(table) for table in (*names.files, *names.strange))})
+    table_ids = [table for table in table_ids if table not in names.left_out]
 
     def read(table: TableId) -> DumpTable | str:
         return _table(opener, table, names, collations.get(table.schema), timezone)
 
     workers = 1 if opener.protocol in ("file", "memory") else _WORKERS
     with ThreadPoolExecutor(workers) as pool:
-        results = dict(zip(wanted, pool.map(read, wanted), strict=True))
+        results = dict(zip(table_ids, pool.map(read, table_ids), strict=True))
     problems = {table: result for table, result in results.items() if isinstance(result, str)}
     return [result for result in results.values() if isinstance(result, DumpTable)], problems
 

@@ -34,7 +34,7 @@ def generators(schema: TableSchema) -> dict[str, Predicate | str]:
     return column_generators
 
 
-def _generator(column: Column, schema: TableSchema, known: Generators) -> Predicate | str:
+def _generator(column: Column, schema: TableSchema, generators: Generators) -> Predicate | str:
     from cdc_assets.ddl import Unreadable
     from cdc_assets.ddl.expression import expression
 
@@ -46,7 +46,7 @@ def _generator(column: Column, schema: TableSchema, known: Generators) -> Predic
     except Unreadable as problem:
         return f"{reason}: {problem}"
     for node in _nodes(value):
-        source = known.get(node.value) if node.op == "column" else None
+        source = generators.get(node.value) if node.op == "column" else None
         if isinstance(source, str):
             return f'{reason}: it is generated from "{node.value}"'
         if node.op == "unix_timestamp" and any(schema.column(arg.value).scale for arg in node.args):

@@ -65,16 +65,16 @@ def parse_address(uri: str, password: str = "") -> Address:
 
 
 def _tls(parts: SplitResult) -> Tls:
-    given = {name.lower().replace("_", "-"): value for name, value in parse_qsl(parts.query, keep_blank_values=True)}
-    mode = given.pop("ssl-mode", "VERIFY_IDENTITY" if "ssl-ca" in given else "PREFERRED").upper().replace("-", "_")
-    foreign = sorted(given.keys() - _FILES.keys())
+    options = {name.lower().replace("_", "-"): value for name, value in parse_qsl(parts.query, keep_blank_values=True)}
+    mode = options.pop("ssl-mode", "VERIFY_IDENTITY" if "ssl-ca" in options else "PREFERRED").upper().replace("-", "_")
+    foreign = sorted(options.keys() - _FILES.keys())
     if foreign:
         raise _refused(f'has the parameter "{foreign[0]}"; known are ssl-mode, {", ".join(_FILES)}')
     if mode not in MODES:
         raise _refused(f"has an ssl-mode that is not one of {', '.join(MODES)}")
-    if given and mode in ("DISABLED", "PREFERRED"):
-        raise _refused(f"gives {min(given)}, which ssl-mode {mode} ignores; set ssl-mode to REQUIRED or stricter")
-    return Tls(mode, **{_FILES[name]: path for name, path in given.items()})
+    if options and mode in ("DISABLED", "PREFERRED"):
+        raise _refused(f"gives {min(options)}, which ssl-mode {mode} ignores; set ssl-mode to REQUIRED or stricter")
+    return Tls(mode, **{_FILES[name]: path for name, path in options.items()})
 
 
 def _refused(what: str) -> BadSettings:

@@ -28,7 +28,7 @@ _QUIET = (
 )
 
 
-def read_tables(session: Session, at: Tso, wanted: Callable[[TableId], bool], range_bytes: int) -> Dump:
+def read_tables(session: Session, at: Tso, is_chosen: Callable[[TableId], bool], range_bytes: int) -> Dump:
     """Return the tables of a server that are wanted, each with a file for every range of its key, of about that size.
 
     Raises MalformedDump where there is none, BadSettings where the user may not see the one database of the address.
@@ -36,16 +36,16 @@ def read_tables(session: Session, at: Tso, wanted: Callable[[TableId], bool], ra
     tables: list[DumpTable] = []
     problems: dict[TableId, str] = {}
     left_out: list[TableId] = []
-    known: dict[str, dict[str, Size]] = {}
+    ranges: dict[str, dict[str, Size]] = {}
     for table, kind in _listed(session):
-        if not wanted(table):
+        if not is_chosen(table):
             continue
         if kind in _NO_ROWS:
             left_out.append(table)
             continue
-        if table.schema not in known:
-            known[table.schema] = sizes(session, table.schema)
-        result = _table(session, table, known[table.schema].get(table.table, Size()), range_bytes)
+        if table.schema not in ranges:
+            ranges[table.schema] = sizes(session, table.schema)
+        result = _table(session, table, ranges[table.schema].get(table.table, Size()), range_bytes)
         if isinstance(result, DumpTable):
             tables.append(result)
         else:

@@ -60,8 +60,8 @@ def cut(session: Session, table: DumpTable, size: Size, range_bytes: int = RANGE
     handle = _handle(session, table, name)
     order = f"{ORDERED}{_names(handle)}" if handle else ""
     # The first columns whose values are compared as they are ordered.
-    known = (*_NUMBERS, *_TEXTS, *_BYTES, *_TIMES)
-    count = next((place for place, column in enumerate(handle) if column.type not in known), len(handle))
+    types = (*_NUMBERS, *_TEXTS, *_BYTES, *_TIMES)
+    count = next((place for place, column in enumerate(handle) if column.type not in types), len(handle))
     columns = tuple(handle[:count])
     borders = _borders(session, name, columns, size, range_bytes) if columns else []
     selected = ", ".join(_selected(column) for column in table.schema.stored) or "1"

@@ -67,8 +67,8 @@ class ServerReader:
     def records(self, split: DumpSplit, lines: Collection[int]) -> dict[int, bytes]:
         """Return rows by their numbers, as a person can read them, asked for again."""
         rows = enumerate((row for block in self._blocks(statement(split.file)) for row in block), 1)
-        wanted = ((number, row) for number, row in rows if number in lines)
-        return {number: _raw(row) for number, row in islice(wanted, len(set(lines)))}
+        chosen = ((number, row) for number, row in rows if number in lines)
+        return {number: _raw(row) for number, row in islice(chosen, len(set(lines)))}
 
     def _blocks(self, sql: str) -> Iterator[list[Row]]:
         again = iter(_PAUSES_SECONDS if ORDERED in sql else ())

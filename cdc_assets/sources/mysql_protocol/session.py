@@ -127,8 +127,8 @@ class Session:
         self.is_tidb = bool(self.query("SHOW SESSION VARIABLES LIKE 'tidb_snapshot'"))
         if self.is_tidb:
             self.query(f"SET SESSION tidb_snapshot = '{snapshot}'")
-        wanted = {"time_zone": "+00:00"} | ({"tidb_snapshot": snapshot} if self.is_tidb else {})
-        for name, value in wanted.items():
+        variables = {"time_zone": "+00:00"} | ({"tidb_snapshot": snapshot} if self.is_tidb else {})
+        for name, value in variables.items():
             session_value = self.scalar(f"SELECT @@SESSION.{name}")
             if session_value != value:
                 raise BadSettings(

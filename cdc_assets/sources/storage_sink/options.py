@@ -105,12 +105,12 @@ def sink_options(sink_uri: str, changefeed_config: str | os.PathLike[str] | None
     Raises BadSettings for a missing or unknown protocol and for options that TiCDC refuses.
     """
     config = document(changefeed_config)
-    given = parameters(sink_uri)
-    options = _typed(_given(config, given, _TOML, _FROM_URI, _FROM_URI_IF_OPEN), _DEFAULTS)
+    values = parameters(sink_uri)
+    options = _typed(_given(config, values, _TOML, _FROM_URI, _FROM_URI_IF_OPEN), _DEFAULTS)
     options["date_separator"] = (options.get("date_separator") or _DEFAULTS.date_separator).lower()
     protocol = known_protocol(options.pop("protocol", None), FORMATS, "a storage sink", "…?protocol=csv")
     kind = wire_class(protocol)
-    wire_options = _typed(_given(config, given, kind.toml_options, kind.uri_options), kind())
+    wire_options = _typed(_given(config, values, kind.toml_options, kind.uri_options), kind())
     if any(field.name == "column_selectors" for field in fields(kind)):  # type: ignore[arg-type]
         wire_options["column_selectors"] = column_selectors(config)
     wire = kind(**wire_options, timezone=tz)  # type: ignore[call-arg]
@@ -120,7 +120,7 @@ def sink_options(sink_uri: str, changefeed_config: str | os.PathLike[str] | None
         **options,
         wire=wire,
         event_filters=event_filters(config),
-        misspelt=tuple(misspelt(given, {*_FROM_URI, *_FROM_URI_IF_OPEN, *wire_class(protocol).uri_options})),
+        misspelt=tuple(misspelt(values, {*_FROM_URI, *_FROM_URI_IF_OPEN, *wire_class(protocol).uri_options})),
         uri=display(sink_uri),
         location=location(sink_uri),
     )

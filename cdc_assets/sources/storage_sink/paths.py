@@ -66,17 +66,17 @@ def format_data_path(path: DataPath, width: int = 20) -> str:
 
 
 def parse_data_path(
-    path: str, options: SinkOptions = _DEFAULTS, known: Collection[tuple[str, Tso]] | None = None
+    path: str, options: SinkOptions = _DEFAULTS, schema_places: Collection[tuple[str, Tso]] | None = None
 ) -> DataPath | None:
     """Return the parts of a data file's path, None for any other name.
 
-    `known` are the (root, version) pairs that have a schema file; a reading that is not among them is no reading.
-    Without `known` the reading that fits the options best is returned. Date and partition levels may differ from what
-    the options say, because options change in the middle of a changefeed's life.
+    `schema_places` are the (root, version) pairs that have a schema file; a reading that is not among them is none.
+    Without `schema_places` the reading that fits the options best is returned. Date and partition levels may differ
+    from what the options say, because options change in the middle of a changefeed's life.
     """
     directory, _, name = path.rpartition("/")
     file = parse_data_name(name)
-    where = split_directory(directory, options, known) if file else None
+    where = split_directory(directory, options, schema_places) if file else None
     if file is None or where is None:
         return None
     dispatcher, number, extension = file
@@ -93,11 +93,13 @@ def parse_data_name(name: str) -> tuple[str, int, str] | None:
 
 
 def split_directory(
-    directory: str, options: SinkOptions = _DEFAULTS, known: Collection[tuple[str, Tso]] | None = None
+    directory: str, options: SinkOptions = _DEFAULTS, schema_places: Collection[tuple[str, Tso]] | None = None
 ) -> DataPath | None:
     """Return root, version, partition and date of a data directory, by the rules of parse_data_path."""
     readings = [
-        reading for reading in _readings(directory) if known is None or (reading.root, reading.version) in known
+        reading
+        for reading in _readings(directory)
+        if schema_places is None or (reading.root, reading.version) in schema_places
     ]
     return min(readings, key=lambda reading: _misfit(reading, options), default=None)
 

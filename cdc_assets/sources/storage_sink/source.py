@@ -86,10 +86,10 @@ class StorageSink:
             file="metadata",
         )
 
-    def listing(self, known: KnownFiles | None = None, settled: Sequence[SettledFiles] = ()) -> Listing:
+    def listing(self, contents: KnownFiles | None = None, settled: Sequence[SettledFiles] = ()) -> Listing:
         """Return all that lies below the prefix, as of the checkpoint that is read first.
 
-        `known` are contents of schema and index files that an earlier process has read. Files that are `settled`, and
+        `contents` are those of schema and index files that an earlier process has read. Files that are `settled`, and
         are what they were, are left out; those to be passed over are not looked at.
 
         Costs one small read, one recursive listing, and one read for every schema or index file not seen before.
@@ -99,7 +99,7 @@ class StorageSink:
         BadSettings when all data files are of another protocol.
         """
         checkpoint = self.fence()
-        self._recalled = renewed({**(known or {}), **self._recalled}, self._fresh)
+        self._recalled = renewed({**(contents or {}), **self._recalled}, self._fresh)
         self._fresh = {}
         sorted_out, unchanged, reopened = self._sorted_out(settled, checkpoint)
         if not sorted_out.whole:  # a local one may have been replaced that very moment
@@ -223,8 +223,8 @@ class StorageSink:
         schema = parse_schema_path(path)
         if schema is not None:
             return Place(schema.root, schema.version)
-        known = None if listing is None else {(file.root, file.version) for file in listing.schema_files}
-        data = parse_data_path(path, self.options, known)
+        schema_places = None if listing is None else {(file.root, file.version) for file in listing.schema_files}
+        data = parse_data_path(path, self.options, schema_places)
         return None if data is None else Place(data.root, data.version, data.directory, data.dispatcher, data.number)
 
     def _without_metadata(self) -> Exception:
@@ -294,17 +294,17 @@ class StorageSink:
             return error
 
 
-def parse(sink_uri: str, changefeed_config: Path | None, tz: str, given: FeedInputs) -> SinkOptions:
+def parse(sink_uri: str, changefeed_config: Path | None, tz: str, inputs: FeedInputs) -> SinkOptions:
     """Return the options of a sink URI and a changefeed TOML; raises BadSettings."""
-    if given.names:
+    if inputs.names:
         raise BadSettings(
-            f"the setting {given.names[0]} is for topics, and the sink URI is of a storage. Remove it, or give the "
+            f"the setting {inputs.names[0]} is for topics, and the sink URI is of a storage. Remove it, or give the "
             "sink URI kafka://… that the changefeed has."
         )
     return sink_options(sink_uri, changefeed_config, tz)
 
 
-def storage_options(sink_uri: str, given: FeedInputs) -> dict[str, Any]:
+def storage_options(sink_uri: str, inputs: FeedInputs) -> dict[str, Any]:
     """Return fsspec's options of a bucket, in clear text."""
     return storage(sink_uri)
 
@@ -418,12 +418,12 @@ def _data_files(
     problems: dict[str, str],
 ) -> Iterator[DataFile]:
     """Yield data files by path, each with the schema file that decodes it; those without go to the problems."""
-    known = {(file.root, file.version) for file in schema_files if file.table.table}
+    schema_places = {(file.root, file.version) for file in schema_files if file.table.table}
     broken = {
         (schema.root, schema.version): path for path in problems if (schema := parse_schema_path(path)) is not None
     }
     for directory in sorted(entries):
-        where = split_directory(directory, options, known)
+        where = split_directory(directory, options, schema_places)
         if where is None:
             problems.update(
                 (path, _no_schema_file(path, directory, options, broken)) for path, *_ in entries[directory]
@@ -484,8 +484,8 @@ def _once(schema_files: Sequence[SchemaFile]) -> list[SchemaFile]:
         identity = (file.root, file.version, file.table, repr(file.columns))  # a default may be any JSON
         if (identity, file.query) not in first and (file.query or (identity, "any") not in first):
             first[identity, file.query] = first[identity, "any"] = file
-    kept = {file.path for file in first.values()}
-    return [file for file in schema_files if file.path in kept]
+    first_paths = {file.path for file in first.values()}
+    return [file for file in schema_files if file.path in first_paths]
 
 
 def _twins(schema_files: Iterable[SchemaFile]) -> Iterator[str]:

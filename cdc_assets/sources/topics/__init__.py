@@ -62,7 +62,7 @@ class LogReader(Protocol):
         A topic that does not exist is not in it. Partitions of an archive end where its files do.
         """
 
-    def read(self, wanted: OffsetRange, batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
+    def read(self, offset_range: OffsetRange, batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a range, in order of their offsets, in batches of `message_schema()`.
 
         Ends by position: when nothing below `wanted.stop` is left, whether or not the last offset holds a message.

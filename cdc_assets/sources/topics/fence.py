@@ -126,12 +126,12 @@ def find_fence(
         lived_in = {*map(topic_of, (*names.living, *untitled))}
         if proves_ends:
             topics, why = lived_in & gone, _gone
-            left = {topic: at for topic, at in _left(names, topic_of, lived_in).items() if topic in gone}
+            ends_by_topic = {topic: at for topic, at in _left(names, topic_of, lived_in).items() if topic in gone}
         else:
             topics, why = {default, *lived_in, *(landed_topics - _spoken_of(landed, topic_of))}, _kept_by
-            left = _left(names, topic_of, topics)
+            ends_by_topic = _left(names, topic_of, topics)
         least = _least_mark(least, landed, dict.fromkeys(topics, 0), (), why)
-        least = _least_mark(least, landed, left, _ended_in(landed), why)
+        least = _least_mark(least, landed, ends_by_topic, _ended_in(landed), why)
         if least.tso >= fence.tso:
             return fence
         fence = least
@@ -183,11 +183,11 @@ def _least_mark(
     """
     dead = landed.dead
     for partition in sorted(landed.next):
-        left = topics.get(partition.topic)
-        if left is None or partition in dead or (partition, left) in ended:
+        end = topics.get(partition.topic)
+        if end is None or partition in dead or (partition, end) in ended:
             continue
         mark = landed.marks.get(partition, 0)
-        if mark < fence.tso and not (left and mark >= left - 1):
+        if mark < fence.tso and not (end and mark >= end - 1):
             fence = Fence(mark, why(partition, mark))
     return fence
 

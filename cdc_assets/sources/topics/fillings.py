@@ -226,8 +226,8 @@ _WITHOUT_ROWS = (
 
 def _is_listed(table: TableId, names: Sequence[str]) -> bool:
     """Return whether a list has a table by its name, maybe with its database before the schema."""
-    wanted = str(table).casefold()
-    return any(name.casefold() == wanted or name.casefold().endswith(f".{wanted}") for name in names)
+    table_name = str(table).casefold()
+    return any(name.casefold() == table_name or name.casefold().endswith(f".{table_name}") for name in names)
 
 
 def _is_captured(table: TableId, options: SnapshotOptions) -> bool:

@@ -55,7 +55,7 @@ _FLAGS = (
 )  # fmt: skip
 
 
-def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given: FeedInputs) -> TopicOptions:
+def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, inputs: FeedInputs) -> TopicOptions:
     """Return the options by which TiCDC writes its topics; raises BadSettings for refused and unknown ones."""
     config = ticdc_document(sink_uri, changefeed_config)
     options: dict[str, Any] = {}
@@ -70,7 +70,7 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
     name = OTHER_NAMES.get(given_name, given_name)
     protocol = known_protocol(name, PROTOCOLS, "topics", "kafka://…/topic?protocol=canal-json")
     connector = connector_configuration(sink_uri, changefeed_config) if PROTOCOLS[protocol].by_connector else None
-    brokers, topic = _address(sink_uri, connector, given.topics)
+    brokers, topic = _address(sink_uri, connector, inputs.topics)
     compatible = options.get("content-compatible", False)
     messages = MessageOptions(
         protocol=protocol,
@@ -84,11 +84,11 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
         encoding_format=str(options.get("encoding-format") or "json").lower(),
         timezone=tz,
         connector=connector.modes if connector is not None else (),
-        patch_without_row=given.patch_without_row,
+        patch_without_row=inputs.patch_without_row,
         column_selectors=column_selectors(config),
         case_sensitive=truth("case-sensitive", config.get("case-sensitive", False)),
         old_values=_has_old_values(PROTOCOLS[protocol], config, sink_uri),
-        confidential=given.confidential,
+        confidential=inputs.confidential,
     )
     raw_changes = table(config, "sink", "kafka-config").get("output-raw-change-event", False)
     dispatchers = _rules(table(config, "sink"))
@@ -99,8 +99,8 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
         messages=messages,
         rules=dispatchers,
         case_sensitive=truth("case-sensitive", config.get("case-sensitive", False)),
-        topics=given.topics or (connector.topics(topic) if connector is not None else ()),
-        schemas=str(given.schemas) if given.schemas is not None else "",
+        topics=inputs.topics or (connector.topics(topic) if connector is not None else ()),
+        schemas=str(inputs.schemas) if inputs.schemas is not None else "",
         snapshots=SnapshotOptions(_scans(sink_uri)) if connector is None else connector.snapshots,
         losses=() if connector is None else connector.losses,
         event_filters=event_filters(config),
@@ -108,9 +108,9 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
         leaves_old_keys=truth("output-raw-change-event", raw_changes) and not messages.old_values,
         required_acks=_acks(options.get("required-acks", -1)),
         claim_check_uri=str(options.get("claim-check-storage-uri") or ""),
-        archive=_archive(given),
+        archive=_archive(inputs),
         uri=display(sink_uri),
-        passes_bad=given.passes_bad,
+        passes_bad=inputs.passes_bad,
     )
 
 
@@ -146,8 +146,8 @@ def _address(sink_uri: str, connector: ConnectorConfiguration | None, patterns: 
 
 def _scans(sink_uri: str) -> bool | None:
     """Return whether a changefeed of YDB has INITIAL_SCAN, None where the sink URI does not say."""
-    given = parameters(sink_uri).get("initial-scan")
-    return None if given is None else truth("initial_scan", given)
+    value = parameters(sink_uri).get("initial-scan")
+    return None if value is None else truth("initial_scan", value)
 
 
 def _has_old_values(protocol: MessageProtocol, config: Mapping[str, Any], sink_uri: str) -> bool:
@@ -155,15 +155,15 @@ def _has_old_values(protocol: MessageProtocol, config: Mapping[str, Any], sink_u
     if protocol.old_values is None:
         return True
     below, name, default = protocol.old_values
-    given = parameters(sink_uri).get(name) or table(config, "sink", *below).get(name, default)
-    return truth(name, given)
+    value = parameters(sink_uri).get(name) or table(config, "sink", *below).get(name, default)
+    return truth(name, value)
 
 
-def _acks(given: Any) -> int:
+def _acks(value: Any) -> int:
     try:
-        return -1 if str(given).lower() == "all" else int(given)
+        return -1 if str(value).lower() == "all" else int(value)
     except ValueError:
-        raise BadSettings(f'required-acks is "{given}"; expected a whole number. Correct it.') from None
+        raise BadSettings(f'required-acks is "{value}"; expected a whole number. Correct it.') from None
 
 
 def _rules(sink: Mapping[str, Any]) -> tuple[TopicRule, ...]:
@@ -197,10 +197,10 @@ def _refuse_spread_rows(rules: Iterable[TopicRule], messages: MessageOptions) ->
             )
 
 
-def _archive(given: FeedInputs) -> ArchiveOptions | None:
-    if given.archive is None:
+def _archive(inputs: FeedInputs) -> ArchiveOptions | None:
+    if inputs.archive is None:
         return None
-    uri, layout = given.archive
+    uri, layout = inputs.archive
     return ArchiveOptions(layout, location(uri), display(uri))
 
 
@@ -288,13 +288,15 @@ class ConnectorConfiguration:
 
 def connector_configuration(sink_uri: str, file: Path | None) -> ConnectorConfiguration:
     """Return the options by which a connector writes; raises BadSettings for unknown and unreadable ones."""
-    given = {name: value for name, value in (_read(file) | parameters(sink_uri)).items() if value}
-    given = {now: given[former] for former, now in _FORMER.items() if former in given} | given
+    configuration = {name: value for name, value in (_read(file) | parameters(sink_uri)).items() if value}
+    configuration = {
+        now: configuration[former] for former, now in _FORMER.items() if former in configuration
+    } | configuration
     members = {
         name: value.strip().lower()
         if CONNECTOR_MODES.get(name)
         else value  # in any case, for Kafka Connect and Debezium
-        for name, value in given.items()
+        for name, value in configuration.items()
         if name in _KNOWN or name.startswith(_CHANGED)
     }
     if other := other_connector(members.get("connector.class", "")):
@@ -465,8 +467,8 @@ def _read(file: Path | None) -> dict[str, str]:
                 "Connect has it."
             ) from None
         config = document.get("config")
-        given: Mapping[str, Any] = config if isinstance(config, dict) else document
-        members = {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
+        values: Mapping[str, Any] = config if isinstance(config, dict) else document
+        members = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
     else:
         members = parse_properties(data.decode("latin-1"))
     if not any(name in members for name in (*_KNOWN, *_FORMER)):

@@ -91,7 +91,7 @@ class Routing:
         if len(topic) >= _MOST_LETTERS:  # what was cut off could have been anything
             fixed = (rule.topic.partition("{")[0][:_MOST_LETTERS] for rule in self.options.rules if rule.topic)
             return any(map(topic.startswith, fixed))
-        names = [topic, *(given for given, made in _NAMES.items() if made == topic)]
+        names = [topic, *(written for written, made in _NAMES.items() if made == topic)]
         return any(pattern.fullmatch(name) for pattern in self._expected for name in names)
 
     def rule_of_one_table(self, topic: str) -> str:

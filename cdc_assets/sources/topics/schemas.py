@@ -161,9 +161,9 @@ def _with_shown(files: Iterable[SchemaFile], shown: Sequence[SchemaEvent]) -> It
         events.setdefault(event.table, []).append(event)
     later: ByName[Tso] = ByName()
     for file in sorted(files, key=lambda file: file.version, reverse=True):
-        known = versions.get(file.table, [])
-        at = bisect_left(known, file.version)
-        if at < len(known) and known[at] < later.get(file.table, known[at] + 1):
+        own_versions = versions.get(file.table, [])
+        at = bisect_left(own_versions, file.version)
+        if at < len(own_versions) and own_versions[at] < later.get(file.table, own_versions[at] + 1):
             file = replace(file, columns=events[file.table][at].schema.columns)
         if not isinstance(ddl.statement(file), ddl.Alter):
             later[file.table] = file.version
@@ -273,7 +273,7 @@ def _scanned(older: OlderTables, options: MessageOptions) -> frozenset[TableId]:
     sql, scanning = codec_of(options).source_sql, {"INITIAL_SCAN": "TRUE"}.items()
     if sql is None:
         return frozenset()
-    topics = (topic for topic, given in older.changefeeds.items() if scanning <= given.items())
+    topics = (topic for topic, options in older.changefeeds.items() if scanning <= options.items())
     return frozenset(TableId.of_path(topic.rpartition("/")[0], sql.schema).folded for topic in topics)
 
 
@@ -333,11 +333,11 @@ def _hidden(
     if not later:
         return frozenset()
     ddl = [e for e in landed.events if e.kind is EventKind.DDL and e.table is not None and e.table.folded in later]
-    known, places = ByName[dict[Tso, TableSchema]](), set[int]()
+    schemas, places = ByName[dict[Tso, TableSchema]](), set[int]()
     for schema_event in _carried(ddl, options):
-        known.setdefault(schema_event.table, {})[schema_event.altered] = schema_event.schema
+        schemas.setdefault(schema_event.table, {})[schema_event.altered] = schema_event.schema
     for at, schema_event in sorted(enumerate(stating), key=lambda pair: pair[1].altered):
-        table_schemas = known.setdefault(schema_event.table, {})
+        table_schemas = schemas.setdefault(schema_event.table, {})
         before = max((altered for altered in table_schemas if altered < schema_event.altered), default=None)
         is_later = (
             schema_event.altered > began.get(schema_event.table, schema_event.altered)
@@ -362,13 +362,13 @@ def _typed(shown: SchemaEvent, described: Mapping[TableId, TableSchema]) -> Sche
 
     A name that is written otherwise there but for the case of letters is the same: MySQL's names are not folded.
     """
-    known = described.get(shown.table) or ByName(described).get(shown.table)
-    if known is None or all(column.type for column in shown.schema.columns):
+    description = described.get(shown.table) or ByName(described).get(shown.table)
+    if description is None or all(column.type for column in shown.schema.columns):
         return shown
     if shown.schema.key == _NAMELESS:
-        return replace(shown, schema=known)
-    types = {column.name.lower(): column for column in known.columns} | {
-        column.name: column for column in known.columns
+        return replace(shown, schema=description)
+    types = {column.name.lower(): column for column in description.columns} | {
+        column.name: column for column in description.columns
     }
     columns = tuple(
         replace(typed, name=column.name, nullable=column.nullable)

@@ -78,7 +78,7 @@ class TopicsSource:
         landed = self.named(self._known())
         return self._of(landed, self._schema_files(landed)).tso
 
-    def listing(self, known: KnownFiles | None = None, settled: Sequence[SettledFiles] = ()) -> Listing:
+    def listing(self, contents: KnownFiles | None = None, settled: Sequence[SettledFiles] = ()) -> Listing:
         """Return all that is landed as of the fence; nothing of it is ever settled. Raises what `fence` raises."""
         return self._listed(self._of)
 
@@ -101,7 +101,7 @@ class TopicsSource:
         files = [file for file in files if file not in waiting]
         parts, unknown = _cut(landed.splits, files, fence.tso)
         self._parts, self._fence = {path: part for path, part, _ in parts}, fence.tso
-        kept = () if not fence.kept_by else (f"the fence stays at {fence.tso}: {fence.kept_by}.",)
+        notes = () if not fence.kept_by else (f"the fence stays at {fence.tso}: {fence.kept_by}.",)
         return Listing(
             checkpoint=fence.tso,
             schema_files=tuple(files),
@@ -116,7 +116,7 @@ class TopicsSource:
             },
             late=dict(_late(landed)),
             warnings=(
-                *kept,
+                *notes,
                 *_waiting(waiting),
                 *(_gone(landed) if self.options.messages.by_offset and self.options.archive is None else ()),
                 *without_rows(landed),
@@ -194,12 +194,12 @@ class TopicsSource:
         unnamed = {id(bad): rule for bad in landed.open_bad if bad.table is None and (rule := self._rule(bad, landed))}
         if not unnamed:
             return landed
-        known = {*(table for _, table in landed.first_rows), *landed.began}
-        known |= {event.table for event in landed.events if event.table is not None and event.table.table}
+        own_tables = {*(table for _, table in landed.first_rows), *landed.began}
+        own_tables |= {event.table for event in landed.events if event.table is not None and event.table.table}
         events: list[LandedEvent] = []
         for event in landed.events:
             rule, topic = unnamed.get(id(event), ""), event.partition.topic
-            tables = sorted(table for table in known if rule and self.routing.topic_of(table) == topic)
+            tables = sorted(table for table in own_tables if rule and self.routing.topic_of(table) == topic)
             reason = f"{event.reason.rstrip('.')}; its topic has rows of this table alone, as {rule}"
             events += [replace(event, table=table, reason=reason) for table in tables] or [event]
         return replace(landed, events=tuple(events))
@@ -217,9 +217,9 @@ class TopicsSource:
         return rule if all(self.routing.topic_of(table) == topic for table in tables) else ""
 
     def _schema_files(self, landed: Landed) -> list[SchemaFile]:
-        given = self.options.messages
+        options = self.options.messages
         if landed.registered.keys() - self._messages.registry.keys():
-            self._messages = replace(given, registry={**given.registry, **landed.registered})
+            self._messages = replace(options, registry={**options.registry, **landed.registered})
         return landed_schema_files(landed, self._messages, self.older, self.options.snapshots)
 
     def _of(self, landed: Landed, files: list[SchemaFile]) -> Fence:
@@ -292,9 +292,9 @@ class TopicsSource:
             names = ", ".join(feed_topics)
             return f"{self.options.uri}: nothing of {names} is landed yet. `cdc-assets apply` lands it first."
         some = f"there {'is' if len(topics) == 1 else 'are'} {', '.join(sorted(topics)[:10])}"
-        wanted = " or ".join(self.options.topics) or self.options.topic
+        expected = " or ".join(self.options.topics) or self.options.topic
         return (
-            f"the archive {archive} has no topic of this changefeed: expected {wanted}, "
+            f"the archive {archive} has no topic of this changefeed: expected {expected}, "
             f"{some if topics else 'and there are no messages at all'}. Correct the topic of the sink URI, the setting "
             "topics, or the archive's uri and layout, or wait for the first messages."
         )
@@ -318,11 +318,11 @@ def _cut(
     parts, unknown = dict[str, tuple[str, SplitPart, DataFile]](), dict[str, str]()
     for split in splits:
         own = versions.get(split.table, ())
-        known = sorted({(file.version, file.root) for file in own})
-        if split.low <= min(fence, known[0][0] if known else FOREVER):
-            path, reason = _of_no_columns(split, known[0][0] if known else 0)
+        starts = sorted({(file.version, file.root) for file in own})
+        if split.low <= min(fence, starts[0][0] if starts else FOREVER):
+            path, reason = _of_no_columns(split, starts[0][0] if starts else 0)
             unknown.setdefault(path, reason)
-        ends = [*known, (FOREVER, "")]
+        ends = [*starts, (FOREVER, "")]
         dropped = {file.version for file in own} - {file.version for file in own if not _drops(file)}
         for (since, root), (until, _) in pairwise(ends):
             is_certain = split.low > since or until == FOREVER  # of others, no row need be from between the two
@@ -414,19 +414,19 @@ def _late(landed: Landed) -> Iterator[tuple[str, LateFile]]:
 # --- the plug ---------------------------------------------------------------------------------------------------------
 
 
-def parse(sink_uri: str, changefeed_config: Path | None, tz: str, given: FeedInputs) -> TopicOptions:
+def parse(sink_uri: str, changefeed_config: Path | None, tz: str, inputs: FeedInputs) -> TopicOptions:
     """Return the options of a sink URI, a changefeed TOML and the settings beside them; raises BadSettings."""
-    options = topic_options(sink_uri, changefeed_config, tz, given)
-    if given.schema_registry:
-        kind_of(given.schema_registry)
+    options = topic_options(sink_uri, changefeed_config, tz, inputs)
+    if inputs.schema_registry:
+        kind_of(inputs.schema_registry)
     if options.archive is None:
-        with_ours(options.brokers, {**broker_options(sink_uri, changefeed_config), **given.kafka})
+        with_ours(options.brokers, {**broker_options(sink_uri, changefeed_config), **inputs.kafka})
     return options
 
 
-def storage_options(sink_uri: str, given: FeedInputs) -> dict[str, Any]:
+def storage_options(sink_uri: str, inputs: FeedInputs) -> dict[str, Any]:
     """Return fsspec's options of an archive, in clear text."""
-    return storage(given.archive[0]) if given.archive is not None else {}
+    return storage(inputs.archive[0]) if inputs.archive is not None else {}
 
 
 def broker_options(sink_uri: str, changefeed_config: Path | None) -> dict[str, Any]:
@@ -510,9 +510,9 @@ _FOREVER = 2**63 - 1
 def unread_messages(landed: Landed) -> tuple[MissedMessages, ...]:
     """Return the messages that were gone when their partition was first read, but for those that were accepted."""
     return tuple(
-        MissedMessages(left, start.least or _FOREVER, start.later)
+        MissedMessages(unaccepted, start.least or _FOREVER, start.later)
         for partition, start in sorted(landed.starts.items())
-        if (left := landed.unaccepted(OffsetRange(partition, 0, start.offset))) is not None
+        if (unaccepted := landed.unaccepted(OffsetRange(partition, 0, start.offset))) is not None
     )
 
 

@@ -82,10 +82,10 @@ class OwnNames:
 
     def candidates(self, written: TableId, topic: str) -> Collection[TableId]:
         """Return the tables that a written name may mean in a topic; itself where nothing is known of it."""
-        known = self.of.get(written.folded, ())
-        if len(known) < 2:
-            return known or (written,)
-        return [name for name in known if self.topic_of(name) == topic] or known
+        tables = self.of.get(written.folded, ())
+        if len(tables) < 2:
+            return tables or (written,)
+        return [name for name in tables if self.topic_of(name) == topic] or tables
 
     def behind(self, written: TableId) -> Collection[TableId]:
         """Return the tables that a written name may mean in any topic."""
@@ -118,8 +118,8 @@ class OwnNames:
         candidates = tuple(self.candidates(record.table, record.partition.topic))
         return candidates[0] if len(candidates) == 1 else None
 
-    def _by_name(self, given: Mapping[TableId, int]) -> dict[TableId, int]:
-        return {name: at for written, at in given.items() for name in self.behind(written)}
+    def _by_name(self, offsets: Mapping[TableId, int]) -> dict[TableId, int]:
+        return {name: at for written, at in offsets.items() for name in self.behind(written)}
 
     def problems(self, landed: Landed) -> Iterator[tuple[str, str]]:
         """Yield for each table that rows may be of, with others, the name of what holds it and the sentence for it."""
@@ -144,4 +144,4 @@ def own_names(tables: Iterable[TableId], written: Written, topic_of: Callable[[T
     for table in tables:
         name = TableId(written(table.schema), written(table.table)).folded
         tables_by_name.setdefault(name, {}).setdefault(table.folded, table)
-    return OwnNames({name: tuple(known.values()) for name, known in tables_by_name.items()}, topic_of)
+    return OwnNames({name: tuple(tables.values()) for name, tables in tables_by_name.items()}, topic_of)

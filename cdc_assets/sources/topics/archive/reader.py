@@ -79,17 +79,17 @@ class ArchiveReader:
             if concerns(partition.topic)
         }
 
-    def read(self, wanted: OffsetRange, batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
+    def read(self, offset_range: OffsetRange, batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a range; those that lie in two files once. `ends` must have been called before."""
-        at, spans = wanted.start, self.spans.get(wanted.partition, ())
+        at, spans = offset_range.start, self.spans.get(offset_range.partition, ())
         for span, following in zip_longest(spans, spans[1:]):
             first = at - self.of_connector  # a tombstone is known by the delete before it
-            if span.stop <= first or span.start >= wanted.stop:
+            if span.stop <= first or span.start >= offset_range.stop:
                 continue
-            behind = None if following is None or span.stop > wanted.stop else following.start
-            for messages in self._messages(span, first, min(span.stop, wanted.stop), behind):
+            behind = None if following is None or span.stop > offset_range.stop else following.start
+            for messages in self._messages(span, first, min(span.stop, offset_range.stop), behind):
                 offsets = messages.column("offset")
-                due = messages.filter(pc.and_(pc.greater_equal(offsets, at), pc.less(offsets, wanted.stop)))
+                due = messages.filter(pc.and_(pc.greater_equal(offsets, at), pc.less(offsets, offset_range.stop)))
                 if due.num_rows:
                     at = due.column("offset")[-1].as_py() + 1
                     yield from _batches(due, batch_bytes)

@@ -51,10 +51,10 @@ def from_ticdc(parameters: Mapping[str, str], kafka_config: Mapping[str, Any] | 
 
     Raises BadSettings for what TiCDC refuses.
     """
-    given = {name: value for name, value in (kafka_config or {}).items() if value is not None}
-    given |= {name: value for name, value in parameters.items() if value != ""}
-    tls = _tls(given)
-    login = _login(given)
+    options = {name: value for name, value in (kafka_config or {}).items() if value is not None}
+    options |= {name: value for name, value in parameters.items() if value != ""}
+    tls = _tls(options)
+    login = _login(options)
     protocol = ("SASL_" if login else "") + ("SSL" if tls is not None else "PLAINTEXT")
     return {"security.protocol": protocol, **(tls or {}), **login}
 
@@ -70,12 +70,12 @@ def with_ours(brokers: str, access: Mapping[str, Any]) -> dict[str, Any]:
     return {"bootstrap.servers": brokers, **_OF_A_READER, **access, **OURS}
 
 
-def _tls(given: Mapping[str, Any]) -> dict[str, Any] | None:
+def _tls(options: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the options of TLS, None where there is none. TiCDC turns it on when files are given."""
-    files = {option: str(given[name]) for name, option in _FILES.items() if given.get(name)}
-    enabled = _flag(given, "enable-tls")
+    files = {option: str(options[name]) for name, option in _FILES.items() if options.get(name)}
+    enabled = _flag(options, "enable-tls")
     if files and len(files) < len(_FILES):
-        missing = ", ".join(name for name in _FILES if not given.get(name))
+        missing = ", ".join(name for name in _FILES if not options.get(name))
         raise BadSettings(
             f"of ca, cert and key the sink URI lacks {missing}; TiCDC takes all three or none. Give them all; where "
             "only an authority is to be trusted, set enable-tls=true and kafka: {ssl.ca.location: FILE}."
@@ -85,43 +85,43 @@ def _tls(given: Mapping[str, Any]) -> dict[str, Any] | None:
     if not files and not enabled:
         return None
     unchecked = {"enable.ssl.certificate.verification": "false", "ssl.endpoint.identification.algorithm": "none"}
-    return files | (unchecked if _flag(given, "insecure-skip-verify") else {})
+    return files | (unchecked if _flag(options, "insecure-skip-verify") else {})
 
 
-def _login(given: Mapping[str, Any]) -> dict[str, Any]:
+def _login(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of SASL. TiCDC logs in only where a mechanism is named."""
-    mechanism = str(given.get("sasl-mechanism") or "").upper()
+    mechanism = str(settings.get("sasl-mechanism") or "").upper()
     if not mechanism:
         return {}
     if mechanism not in _MECHANISMS:
         raise BadSettings(
-            f'sasl-mechanism is "{given["sasl-mechanism"]}"; TiCDC knows {", ".join(_MECHANISMS)}. '
+            f'sasl-mechanism is "{settings["sasl-mechanism"]}"; TiCDC knows {", ".join(_MECHANISMS)}. '
             "Correct it in the sink URI."
         )
     options: dict[str, Any] = {"sasl.mechanism": mechanism}
     if mechanism == "GSSAPI":
-        kerberos = {option: str(given[name]) for name, option in _KERBEROS.items() if given.get(name)}
-        if user := given.get("sasl-gssapi-user"):
-            realm = given.get("sasl-gssapi-realm")
+        kerberos = {option: str(settings[name]) for name, option in _KERBEROS.items() if settings.get(name)}
+        if user := settings.get("sasl-gssapi-user"):
+            realm = settings.get("sasl-gssapi-realm")
             kerberos["sasl.kerberos.principal"] = f"{user}@{realm}" if realm else str(user)
         return options | kerberos
     if mechanism == "OAUTHBEARER":
-        oauth: dict[str, Any] = {option: str(given[name]) for name, option in _OAUTH.items() if given.get(name)}
-        if secret := given.get("sasl-oauth-client-secret"):
+        oauth: dict[str, Any] = {option: str(settings[name]) for name, option in _OAUTH.items() if settings.get(name)}
+        if secret := settings.get("sasl-oauth-client-secret"):
             try:
                 oauth["sasl.oauthbearer.client.secret"] = base64.b64decode(str(secret), validate=True).decode()
             except (binascii.Error, ValueError):
                 raise BadSettings(
                     "sasl-oauth-client-secret is not base64, as TiCDC has it. Correct the TOML."
                 ) from None
-        if scopes := given.get("sasl-oauth-scopes"):
+        if scopes := settings.get("sasl-oauth-scopes"):
             oauth["sasl.oauthbearer.scope"] = " ".join(map(str, scopes))
         return options | oauth | ({"sasl.oauthbearer.method": "oidc"} if oauth else {})
     for name, option in (("sasl-user", "sasl.username"), ("sasl-password", "sasl.password")):
-        if given.get(name):
-            options[option] = str(given[name])
+        if settings.get(name):
+            options[option] = str(settings[name])
     return options
 
 
-def _flag(given: Mapping[str, Any], name: str) -> bool | None:
-    return truth(name, given[name]) if given.get(name) is not None else None
+def _flag(options: Mapping[str, Any], name: str) -> bool | None:
+    return truth(name, options[name]) if options.get(name) is not None else None

@@ -82,11 +82,11 @@ def connect(options: TopicOptions, access: Mapping[str, Any]) -> KafkaLog:
 
 @dataclass(frozen=True, slots=True)
 class KafkaLog:
-    """A broker. `given` are librdkafka's options, with whatever secrets are in them."""
+    """A broker. `client_options` are librdkafka's, with whatever secrets are in them."""
 
     uri: str
     default_topic: str
-    given: tuple[tuple[str, Any], ...] = field(repr=False)
+    client_options: tuple[tuple[str, Any], ...] = field(repr=False)
     patience_seconds: float = PATIENCE_SECONDS
 
     @property
@@ -97,7 +97,7 @@ class KafkaLog:
     @property
     def options(self) -> dict[str, Any]:
         """The options as librdkafka takes them."""
-        return dict(self.given)
+        return dict(self.client_options)
 
     def ends(self, concerns: Callable[[str], bool]) -> Ends:
         """Return the ends of every partition: metadata, then one request a leader and kind of offset.
@@ -108,21 +108,21 @@ class KafkaLog:
         until = time.monotonic() + ANSWER_SECONDS
         while True:
             listed = self._ask(lambda client, seconds: client.list_topics(timeout=seconds)).topics
-            wanted = [
+            partitions = [
                 TopicPartition(name, number)
                 for name, topic in listed.items()
                 if concerns(name)
                 for number in topic.partitions
             ]
-            if not wanted:
+            if not partitions:
                 raise BucketMissing(
                     f"{self.uri}: none of the {len(listed)} topics that the broker shows is the changefeed's; expected "
                     f"{self.default_topic}. Look at the topic in the sink URI and at `topics`, and give the login the "
                     "right DESCRIBE on the changefeed's topics: others are not shown."
                 )
-            low, written, high = self._ask(partial(_offsets, wanted))
-            known = low.keys() & written.keys() & high.keys()
-            missing = [partition for partition in wanted if (partition.topic, partition.partition) not in known]
+            low, written, high = self._ask(partial(_offsets, partitions))
+            answered = low.keys() & written.keys() & high.keys()
+            missing = [partition for partition in partitions if (partition.topic, partition.partition) not in answered]
             if not missing:
                 return {
                     place: LogEnds(low[place], max(high[place], low[place]), written=written[place])
@@ -188,56 +188,56 @@ class KafkaLog:
 
     # --- ranges -------------------------------------------------------------------------------------------------------
 
-    def read(self, wanted: OffsetRange, batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
+    def read(self, offset_range: OffsetRange, batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a range, as `LogReader.read` says.
 
         Raises StorageUnavailable where nothing comes for `patience_seconds`.
         """
-        if not len(wanted):
+        if not len(offset_range):
             return
-        with _consumer(self.given) as (consumer, problems):
-            consumer.assign([TopicPartition(*wanted.partition, wanted.start)])
-            held = _MessageBuffer(wanted.partition)
-            for _ in self._progress(consumer, wanted, problems, held):
+        with _consumer(self.client_options) as (consumer, problems):
+            consumer.assign([TopicPartition(*offset_range.partition, offset_range.start)])
+            held = _MessageBuffer(offset_range.partition)
+            for _ in self._progress(consumer, offset_range, problems, held):
                 if held.size >= batch_bytes:
                     yield held.batch()
             if held.count:
                 yield held.batch()
 
     def _progress(
-        self, consumer: Consumer, wanted: OffsetRange, problems: list[Any], held: _MessageBuffer
+        self, consumer: Consumer, offset_range: OffsetRange, problems: list[Any], held: _MessageBuffer
     ) -> Iterator[int]:
         """Hold messages as they come, until nothing below the range's stop is left; yield the offset that is next."""
-        position, until = wanted.start, time.monotonic() + self.patience_seconds
-        while position < wanted.stop:
-            reached = self._hold(consumer, wanted, position, held)
+        position, until = offset_range.start, time.monotonic() + self.patience_seconds
+        while position < offset_range.stop:
+            reached = self._hold(consumer, offset_range, position, held)
             if reached > position:
                 position, until = reached, time.monotonic() + self.patience_seconds
                 problems.clear()
                 yield position
             elif time.monotonic() > until or any(problem.code() in LASTING | _GONE for problem in problems):
-                raise self._stuck(wanted, position, problems)
+                raise self._stuck(offset_range, position, problems)
 
-    def _hold(self, consumer: Consumer, wanted: OffsetRange, position: int, held: _MessageBuffer) -> int:
+    def _hold(self, consumer: Consumer, offset_range: OffsetRange, position: int, held: _MessageBuffer) -> int:
         """Hold the messages that came, and return through where the log is known to be read."""
         with _uncollected():
-            came = consumer.consume(min(_AT_ONCE, wanted.stop - position), timeout=0.1)
+            came = consumer.consume(min(_AT_ONCE, offset_range.stop - position), timeout=0.1)
             reached = position
             if any(map(Message.error, came)):
                 reached = max(
-                    self._end_of(message, wanted, position) for message in came if message.error() is not None
+                    self._end_of(message, offset_range, position) for message in came if message.error() is not None
                 )
                 came = [message for message in came if message.error() is None]
             if came:
                 reached = max(reached, int(came[-1].offset() or 0) + 1)
-                if reached > wanted.stop:
-                    came = [message for message in came if int(message.offset() or 0) < wanted.stop]
+                if reached > offset_range.stop:
+                    came = [message for message in came if int(message.offset() or 0) < offset_range.stop]
             if came:
                 held.add(came)
             del came
             return reached
 
-    def _end_of(self, notice: Message, wanted: OffsetRange, position: int) -> int:
+    def _end_of(self, notice: Message, offset_range: OffsetRange, position: int) -> int:
         """Return through where the log is known to be read, by what came in place of a message."""
         error = notice.error()
         assert error is not None
@@ -246,40 +246,45 @@ class KafkaLog:
         if error.code() in _PASSED_OVER:
             return position
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
-            ends = self.ends(lambda topic: topic == wanted.partition.topic).get(wanted.partition)
-            place = {"topic": wanted.partition.topic, "partition": wanted.partition.number, "offset": position}
+            ends = self.ends(lambda topic: topic == offset_range.partition.topic).get(offset_range.partition)
+            place = {
+                "topic": offset_range.partition.topic,
+                "partition": offset_range.partition.number,
+                "offset": position,
+            }
             if ends is not None and ends.low > position:
                 raise InputError(
-                    f"{wanted.partition} starts at offset {ends.low} by now; {position} to {ends.low - 1} expired "
-                    "before they were read. Keep messages longer (retention.ms), and import anew the tables that "
-                    "they are of.",
+                    f"{offset_range.partition} starts at offset {ends.low} by now; {position} to {ends.low - 1} "
+                    "expired before they were read. Keep messages longer (retention.ms), and import anew the tables "
+                    "that they are of.",
                     gone=True,
                     **place,
                 )
             end = "nowhere" if ends is None else f"at offset {ends.high}"
             raise InputError(
-                f"{wanted.partition} ends {end}, below {position}, which it had: the topic was created anew or cut "
-                "off. Import its tables anew.",
+                f"{offset_range.partition} ends {end}, below {position}, which it had: the topic was created anew or "
+                "cut off. Import its tables anew.",
                 gone=True,
                 **place,
             )
-        raise self._stuck(wanted, position, [error])
+        raise self._stuck(offset_range, position, [error])
 
-    def _stuck(self, wanted: OffsetRange, position: int, problems: list[Any]) -> CdcError:
-        place = {"topic": wanted.partition.topic, "partition": wanted.partition.number, "offset": position}
+    def _stuck(self, offset_range: OffsetRange, position: int, problems: list[Any]) -> CdcError:
+        partition = offset_range.partition
+        place = {"topic": partition.topic, "partition": partition.number, "offset": position}
         if any(problem.code() in _GONE for problem in problems):
             return InputError(
-                f"{wanted.partition} is not on the broker of {self.uri} any more; expected its offset {position}. "
+                f"{partition} is not on the broker of {self.uri} any more; expected its offset {position}. "
                 "Where the topic was deleted, import its tables anew.",
                 gone=True,
                 **place,
             )
-        where = f"{wanted.partition} offset {position}"
+        where = f"{offset_range.partition} offset {position}"
         if problems:
             return refusal(problems, self.uri, self.options, where)
         return StorageUnavailable(
             f"{self.uri}, {where}: nothing came for {self.patience_seconds:g} s, and the log was to go on to "
-            f"{wanted.stop}. Look at the partition's leader and replicas; the next run reads on from there.",
+            f"{offset_range.stop}. Look at the partition's leader and replicas; the next run reads on from there.",
             **place,
         )
 
@@ -287,7 +292,7 @@ class KafkaLog:
 
     def _ask(self, question: Callable[[AdminClient, float], _T]) -> _T:
         """Ask the broker, again while it may be a passing failure; report wrong logins and certificates at once."""
-        client, problems = _admin(self.given, os.getpid())
+        client, problems = _admin(self.client_options, os.getpid())
         problems.clear()
         until = time.monotonic() + ANSWER_SECONDS
         while True:
@@ -305,7 +310,7 @@ class KafkaLog:
 
 
 def _offsets(
-    wanted: Collection[TopicPartition], client: AdminClient, seconds: float
+    partitions: Collection[TopicPartition], client: AdminClient, seconds: float
 ) -> tuple[dict[Partition, int], dict[Partition, int], dict[Partition, int]]:
     """Return the first offsets of partitions, the ends of all that is written, and the read_committed ones after that.
 
@@ -313,7 +318,7 @@ def _offsets(
     """
 
     def ask(spec: OffsetSpec, isolation: IsolationLevel) -> Mapping[TopicPartition, Future[Any]]:
-        return client.list_offsets(dict.fromkeys(wanted, spec), isolation_level=isolation, request_timeout=seconds)
+        return client.list_offsets(dict.fromkeys(partitions, spec), isolation_level=isolation, request_timeout=seconds)
 
     bounds = ask(_EARLIEST, IsolationLevel.READ_COMMITTED), ask(_LATEST, IsolationLevel.READ_UNCOMMITTED)
     low, written = (_answered(futures, seconds) for futures in bounds)
@@ -332,17 +337,17 @@ def _answered(futures: Mapping[TopicPartition, Future[Any]], seconds: float) -> 
 
 
 @lru_cache(maxsize=8)
-def _admin(given: tuple[tuple[str, Any], ...], process: int) -> tuple[AdminClient, list[Any]]:
+def _admin(client_options: tuple[tuple[str, Any], ...], process: int) -> tuple[AdminClient, list[Any]]:
     """Return the client of a process that asks, and where its problems come in; it stays connected between looks."""
     problems: list[Any] = []
-    options = {name: value for name, value in given if name not in OURS}
+    options = {name: value for name, value in client_options if name not in OURS}
     return _made(AdminClient, options, problems), problems
 
 
 @contextmanager
-def _consumer(given: tuple[tuple[str, Any], ...]) -> Iterator[tuple[Consumer, list[Any]]]:
+def _consumer(options: tuple[tuple[str, Any], ...]) -> Iterator[tuple[Consumer, list[Any]]]:
     problems: list[Any] = []
-    consumer = _made(Consumer, dict(given), problems)
+    consumer = _made(Consumer, dict(options), problems)
     try:
         yield consumer, problems
     finally:
@@ -480,12 +485,12 @@ def refusal(problems: Iterable[Any], uri: str, options: Mapping[str, Any], where
 
     `problems` are KafkaErrors as they came; `where` is the topic, partition and offset that it is about.
     """
-    known = list(problems)
+    noted = list(problems)
     # The problem that explains the others.
-    lasting = [problem for problem in known if problem.code() in LASTING]
-    unresolved = [problem for problem in known if problem.code() == KafkaError._RESOLVE]
-    passing = [problem for problem in known if problem.code() != KafkaError._ALL_BROKERS_DOWN]
-    problem = next(iter([*lasting, *unresolved, *reversed(passing), *known]), None)
+    lasting = [problem for problem in noted if problem.code() in LASTING]
+    unresolved = [problem for problem in noted if problem.code() == KafkaError._RESOLVE]
+    passing = [problem for problem in noted if problem.code() != KafkaError._ALL_BROKERS_DOWN]
+    problem = next(iter([*lasting, *unresolved, *reversed(passing), *noted]), None)
     code = None if problem is None else problem.code()
     reason = "it did not answer" if problem is None else _said(problem, options)
     at = f"{uri}{f', {where}' if where else ''}"

@@ -35,7 +35,7 @@ _REFUSED = frozenset(
 class GlueRegistry:
     """The registry of a region. `given` are boto3's options of the client."""
 
-    given: Mapping[str, str] = field(repr=False)
+    client_options: Mapping[str, str] = field(repr=False)
     _client: Any = field(default=None, repr=False)
 
     def schema(self, schema_id: str) -> str | None:
@@ -45,7 +45,7 @@ class GlueRegistry:
         try:
             if self._client is None:
                 settings = Config(connect_timeout=3, read_timeout=10, retries={"max_attempts": 2})
-                self._client = boto3.client("glue", config=settings, **self.given)
+                self._client = boto3.client("glue", config=settings, **self.client_options)
             return str(self._client.get_schema_version(SchemaVersionId=schema_id)["SchemaDefinition"])
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code", "")
@@ -68,9 +68,9 @@ class GlueRegistry:
 
 def connect(options: Mapping[str, Any]) -> GlueRegistry:
     """Return the registry of the options `glue`; raises BadSettings for those that it does not have."""
-    given = options["glue"]
-    if not isinstance(given, Mapping) or set(given) - set(_NAMES) or "region" not in given:
+    glue = options["glue"]
+    if not isinstance(glue, Mapping) or set(glue) - set(_NAMES) or "region" not in glue:
         raise BadSettings(
             f"schema_registry: glue takes region and {', '.join(sorted(set(_NAMES) - {'region'}))}. Correct it."
         )
-    return GlueRegistry({_NAMES[name]: str(value) for name, value in given.items() if value})
+    return GlueRegistry({_NAMES[name]: str(value) for name, value in glue.items() if value})
