@@ -119,12 +119,13 @@ class Shape:
 
 
 def find_shape(
-    message: bytes, fixed: str = "", unordered: Sequence[str] = (), known: int = 0, partial: Partial | None = None
+    message: bytes, fixed: str = "", unordered: Sequence[str] = (), size: int = 0, partial: Partial | None = None
 ) -> Shape | None:
-    """Return the shape of a message, in which the member `fixed` and its `known` first bytes are the same everywhere.
+    """Return the shape of a message, in which the member `fixed` and the first `size` bytes are the same everywhere.
 
     Members of the objects `unordered` may stand in any order. If the first object of `partial` lacks members of the
-    second, each of its members is optional. None for a message that is no JSON, or has a member twice.
+    second, which has no object or array in it, each of its members is optional. None for a message that is no JSON, or
+    has a member twice.
     """
     try:
         first = _parsed(message)
@@ -137,11 +138,12 @@ def find_shape(
     members: Mapping[Path, Sequence[str]] = {}
     if partial is not None:
         part, whole = (reduce(_step, path, first) for path in partial)
-        if isinstance(part, dict) and isinstance(whole, dict) and part.keys() < whole.keys():
+        is_part = isinstance(part, dict) and isinstance(whole, dict) and part.keys() < whole.keys()
+        if is_part and not any(isinstance(value, dict | list) for value in whole.values()):
             members = {partial[0]: tuple(whole)}
             part.clear()
             part.update(whole)  # the first message is asked which members there are, not for these values
-    between, paths, spans, sizes = _walk(message, text if len(text) == len(message) else "", fixed, own, known, members)
+    between, paths, spans, sizes = _walk(message, text if len(text) == len(message) else "", fixed, own, size, members)
     names = {
         paths.index((*path, name)): f"{_PRINT(name)}:".encode() for path, names in members.items() for name in names
     }
@@ -153,7 +155,7 @@ def _walk(
     text: str,
     fixed: str,
     unordered: Sequence[str],
-    known: int,
+    size: int,
     partial: Mapping[Path, Sequence[str]],
 ) -> tuple[tuple[bytes, ...], tuple[Path, ...], Mapping[Path, Span], Mapping[int, int]]:
     """Return the text between the values of a message, and the places of these, of objects and of arrays.
@@ -201,7 +203,7 @@ def _walk(
             end = _SCALAR.match(message, at).end()  # type: ignore[union-attr]  # it is JSON
             if named:
                 path[-1], named = json.loads(message[at:end]), False
-            elif at >= max(known, begun) and path[0] != fixed and path[0] not in unordered:
+            elif at >= max(size, begun) and path[0] != fixed and path[0] not in unordered:
                 between.append(message[begun:at])
                 paths.append(tuple(path))
                 begun = end
@@ -382,21 +384,21 @@ def _by_prefix(values: pa.BinaryArray, fixed: str) -> Iterator[tuple[bytes, Plac
         return np.array(are, bool) & (ends[messages] - starts[messages] >= len(text))
 
     all_ = np.arange(len(values))
-    left = all_[begin(all_, beginning)]
-    other_places = np.setdiff1d(all_, left, assume_unique=True)
+    rest = all_[begin(all_, beginning)]
+    other_places = np.setdiff1d(all_, rest, assume_unique=True)
     if len(other_places):
         yield b"", other_places, pieces(data, starts[other_places], ends[other_places])
     for _ in range(_MOST_SHAPES):
-        if len(left) < FEW:
+        if len(rest) < FEW:
             return
-        message = bytes(view[starts[left[0]] : ends[left[0]]])
+        message = bytes(view[starts[rest[0]] : ends[rest[0]]])
         text = message.decode() if is_utf8(message) else ""
         prefix = text[: _value_end(text, len(beginning))].encode()
         if not prefix:
-            left = left[1:]
+            rest = rest[1:]
             continue
-        fit = begin(left, prefix)
-        places, left = left[fit], left[~fit]
+        fit = begin(rest, prefix)
+        places, rest = rest[fit], rest[~fit]
         yield prefix, places, pieces(data, starts[places] + len(prefix), ends[places])
 
 
@@ -407,18 +409,18 @@ def _read_block(
     if len(values) < FEW:
         return
     block = _Block(values)
-    left = block.plain.copy()
+    open_ = block.plain.copy()
     for _ in range(_MOST_SHAPES):
-        messages = np.flatnonzero(left)
+        messages = np.flatnonzero(open_)
         if len(messages) < FEW:
             return
         first = int(messages[0])
-        left[first] = False
+        open_[first] = False
         shape = find_shape(prefix + block.message(first), fixed, unordered, len(prefix), partial)
         if shape is None:
             continue
         same_shape = block.of_shape(messages, shape, len(prefix))
-        left[same_shape.messages] = False
+        open_[same_shape.messages] = False
         if len(same_shape) >= FEW:
             yield same_shape
 
@@ -542,16 +544,16 @@ class _Block:
     def _spelled(self, at: Places, then: int) -> Places:
         """Return the ends of null, true, false and numbers with exponents; for other texts the end of the data."""
         ends: Places = at.copy()
-        left = np.arange(len(at))
+        rest = np.arange(len(at))
         for text in (b"null", b"false", b"true"):
-            fit = have(self.words, at[left], text) & (self.data[at[left] + len(text)] == then)
-            ends[left] += np.where(fit, len(text), 0)
-            left = left[~fit]
-        if len(left):
-            stops = BitIndex(self.data, self.size, lambda part: part == then).next(at[left])
-            texts = pieces(pa.py_buffer(self.data), at[left], stops, pa.string())
-            fit = bits(pc.match_substring_regex(texts, _BARE)) & (stops - at[left] <= _LONGEST_BARE)
-            ends[left] = np.where(fit, stops, self.size)
+            fit = have(self.words, at[rest], text) & (self.data[at[rest] + len(text)] == then)
+            ends[rest] += np.where(fit, len(text), 0)
+            rest = rest[~fit]
+        if len(rest):
+            stops = BitIndex(self.data, self.size, lambda part: part == then).next(at[rest])
+            texts = pieces(pa.py_buffer(self.data), at[rest], stops, pa.string())
+            fit = bits(pc.match_substring_regex(texts, _BARE)) & (stops - at[rest] <= _LONGEST_BARE)
+            ends[rest] = np.where(fit, stops, self.size)
         return ends
 
     @cached_property
@@ -585,11 +587,11 @@ def json_records(
     read only where it is asked for, and those of the first message are taken for those of all. `twice` says what a
     member is that an object has twice, where the protocol's writers do that.
     """
-    left = np.ones(len(values), bool)
+    open_ = np.ones(len(values), bool)
     for records in same_shapes(values, fixed, unordered):
-        left[records.messages] = False
+        open_[records.messages] = False
         yield records
-    numbers = np.flatnonzero(left)
+    numbers = np.flatnonzero(open_)
     parse = partial(_parsed, decoder=_decoder(twice)) if twice else _parsed
     for some in parsed_records(values.take(pa.array(numbers)), _Parser(fixed, parse) if fixed else parse):
         yield some.moved(numbers[some.messages])
@@ -630,7 +632,7 @@ class ParsedRecords(Records):
         self.sound[list(reasons)] = False
 
     def _some(self, mask: Marks) -> ParsedRecords:
-        values = [value for value, kept in zip(self._cells[()], mask.tolist(), strict=True) if kept]
+        values = [value for value, chosen in zip(self._cells[()], mask.tolist(), strict=True) if chosen]
         return ParsedRecords(self.messages[mask], values, {})
 
     def by_members(self, *path: str | int) -> Iterator[Marks]:
