@@ -296,27 +296,27 @@ class MessageOptions:
     @property
     def members_way(self) -> str:
         """Advice on how to get the names of members: TiCDC writes them into Canal-JSON alone."""
-        given = "give its CREATE TABLE in the setting schemas (--schemas)"
+        create_table = "give its CREATE TABLE in the setting schemas (--schemas)"
         compatible = "set content-compatible = true in the changefeed, or "
-        return f"{compatible}{given}" if self.kind.named_by_compatible else given
+        return f"{compatible}{create_table}" if self.kind.named_by_compatible else create_table
 
     @property
     def settings(self) -> Mapping[str, str]:
         """The settings on which values may depend, by name; those of a connector that are not given are ""."""
         own = {"content-compatible": str(self.content_compatible).lower()} if self.kind.named_by_compatible else {}
         modes = dict.fromkeys(CONNECTOR_MODES, "") if self.of_connector else {}
-        given = {name: value for name, value in self.connector if name in modes}
-        return {"tz": self.timezone, **own, **modes, **given}
+        own_modes = {name: value for name, value in self.connector if name in modes}
+        return {"tz": self.timezone, **own, **modes, **own_modes}
 
     def having(self: _O, settings: Mapping[str, str]) -> _O:
         """Return a copy with these values of `settings` (name -> text); unknown names are passed over."""
         now = {**self.settings, **{name: settings[name] for name in self.settings.keys() & settings.keys()}}
-        given = {**dict(self.connector), **{name: value for name, value in now.items() if name in CONNECTOR_MODES}}
+        connector = {**dict(self.connector), **{name: value for name, value in now.items() if name in CONNECTOR_MODES}}
         return replace(
             self,
             timezone=now["tz"],
             content_compatible=now.get("content-compatible", str(self.content_compatible).lower()) == "true",
-            connector=tuple(sorted((name, value) for name, value in given.items() if value)),
+            connector=tuple(sorted((name, value) for name, value in connector.items() if value)),
         )
 
     def read_by(self, column: Column) -> Mapping[str, object]:

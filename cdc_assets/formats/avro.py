@@ -115,8 +115,8 @@ def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatc
         _require_framing(records, ids, keys)
         bad += [(message, reason) for _, message, reason in records.refused()]
         if schema is not None and records.sound.any():
-            ts, kept = stamps[records.sound], pa.array(records.sound)
-            shape = pc.binary_join_element_wise(ids.filter(kept), name, "/")
+            ts, mask = stamps[records.sound], pa.array(records.sound)
+            shape = pc.binary_join_element_wise(ids.filter(mask), name, "/")
             lines.append(_lines_of_rows(records.messages[records.sound], schema, ts, shape=shape))
     return in_order([*lines, classified(_bad_lines(bad, keys, values, options))])
 
@@ -302,8 +302,8 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
 
     for _, registered, records in _read(values, ~deletes, options):
         ops = records.column(OP_FIELD)
-        known = ~ops.given | ops.are_among(CellKind.TEXT, ("c", "u", "d"))
-        records.require(known, lambda place, ops=ops: f'its {OP_FIELD} is "{ops.shown(place)}"')  # type: ignore[misc]
+        is_operation = ~ops.given | ops.are_among(CellKind.TEXT, ("c", "u", "d"))
+        records.require(is_operation, lambda place, ops=ops: f'its {OP_FIELD} is "{ops.shown(place)}"')  # type: ignore[misc]
         records.require(~bits(pc.equal(records.column(_CORRUPTED_FIELD).texts, "true")), CORRUPTED)
         gone = ops.equal("d")
         before = records.are_objects(BEFORE) & ~gone
@@ -311,18 +311,18 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         for side in ((), (BEFORE,)):
             _require_columns(records, side, fields, schema)
         stamps, mask = _require_stamps(records), records.sound
-        kept = records.among(mask)
-        made = row_images(kept.messages + 1, stamps[mask], np.ones(len(kept), bool), before[mask])
-        made.ops[: len(kept)][gone[mask]] = Op.DELETE
-        add(records, made, _AvroSide(kept, (), True), _AvroSide(kept.among(before[mask]), (BEFORE,), True))
+        sound = records.among(mask)
+        made = row_images(sound.messages + 1, stamps[mask], np.ones(len(sound), bool), before[mask])
+        made.ops[: len(sound)][gone[mask]] = Op.DELETE
+        add(records, made, _AvroSide(sound, (), True), _AvroSide(sound.among(before[mask]), (BEFORE,), True))
     for _, registered, records in _read(keys, deletes, options):
         _require_row(records, registered, table)
         _require_columns(records, (), fields, schema)
         stamps = _stamps_of_deletes(values.take(pa.array(records.messages)))
         records.require(stamps >= _NONE, "its commit-ts is not a TSO")
-        kept = records.among(records.sound)
-        some = np.ones(len(kept), bool)
-        add(records, row_images(kept.messages + 1, stamps[records.sound], ~some, some), _AvroSide(kept, (), False))
+        sound = records.among(records.sound)
+        some = np.ones(len(sound), bool)
+        add(records, row_images(sound.messages + 1, stamps[records.sound], ~some, some), _AvroSide(sound, (), False))
     by_key, key = replace(options, delete_only_output_handle_key_columns=True), schema.exact
     sides = [side for side in sides if len(side.records)]
     cells = {column.name: _cells(sides, column, column.name in key) for column in schema.stored}
@@ -534,41 +534,43 @@ def _shape(kind: str, base: str, declared: Mapping[str, Any], parameters: Mappin
 
 
 def as_described(
-    shown: TableSchema, doubts: tuple[str, ...], known: TableSchema
+    shown: TableSchema, doubts: tuple[str, ...], created: TableSchema
 ) -> tuple[TableSchema, tuple[str, ...]]:
     """Return the table in a row's schema by the names and types of its CREATE TABLE, and what stays doubtful.
 
     A column that has become another one since is taken as the row shows it.
     """
-    described = {sanitized(column.name): column for column in known.stored}
-    described_columns, left = list[Column](), list[str]()
+    described = {sanitized(column.name): column for column in created.stored}
+    described_columns, open_doubts = list[Column](), list[str]()
     for column in shown.columns:
         definition = described.get(column.name)
         is_same = definition is not None and _may_be(column, definition)
         name = column.name if definition is None else definition.name
         described_columns.append(definition if definition is not None and is_same else replace(column, name=name))
-        left += [doubt for doubt in doubts if not is_same and doubt.startswith(f'"{column.name}": ')]
+        open_doubts += [doubt for doubt in doubts if not is_same and doubt.startswith(f'"{column.name}": ')]
     names = {column.name: own.name for column, own in zip(shown.columns, described_columns, strict=True)}
     key = tuple(names[name] for name in shown.key)
-    if set(key) == set(known.key):
-        whole = tuple(described_columns) == known.stored
-        columns = known.columns if whole else tuple(described_columns)
-        return replace(known, columns=columns), tuple(left)
+    if set(key) == set(created.key):
+        whole = tuple(described_columns) == created.stored
+        columns = created.columns if whole else tuple(described_columns)
+        return replace(created, columns=columns), tuple(open_doubts)
     indexes = tuple(replace(index, columns=tuple(names[name] for name in index.columns)) for index in shown.indexes)
-    return replace(shown, columns=tuple(described_columns), key=key, indexes=indexes), tuple(left)
+    return replace(shown, columns=tuple(described_columns), key=key, indexes=indexes), tuple(open_doubts)
 
 
-def _may_be(shown: Column, known: Column) -> bool:
+def _may_be(shown: Column, created: Column) -> bool:
     """Return whether a column of a CREATE TABLE looks like this in a row's schema."""
     if shown.type in ("LONGTEXT", "LONGBLOB"):
-        return known.type in (CHARACTER if shown.type == "LONGTEXT" else BINARY)
+        return created.type in (CHARACTER if shown.type == "LONGTEXT" else BINARY)
     if shown.type == "INT":
-        return known.type in INTEGER[:-1] and shown.unsigned == known.unsigned
+        return created.type in INTEGER[:-1] and shown.unsigned == created.unsigned
     if shown.type == "DECIMAL":
         digits = shown.precision, shown.scale
-        return known.type == "DECIMAL" and digits in (_UNKNOWN_DIGITS, (known.precision, known.scale or 0))
-    is_same_type = shown.type == known.type and shown.unsigned == known.unsigned
-    return is_same_type and (shown.elems == known.elems and (shown.type != "BIT" or shown.precision == known.precision))
+        return created.type == "DECIMAL" and digits in (_UNKNOWN_DIGITS, (created.precision, created.scale or 0))
+    is_same_type = shown.type == created.type and shown.unsigned == created.unsigned
+    return is_same_type and (
+        shown.elems == created.elems and (shown.type != "BIT" or shown.precision == created.precision)
+    )
 
 
 CODEC = MessageCodec(

@@ -236,8 +236,8 @@ def _names_of(document: Mapping[str, Any]) -> tuple[str, str]:
     full = str(name or "")
     if space and "." not in full:
         full = f"{space}.{full}"
-    left, _, table = full.rpartition(".")
-    return left.rpartition(".")[2], table
+    space_name, _, table = full.rpartition(".")
+    return space_name.rpartition(".")[2], table
 
 
 def table_named_by(schema_id: str | None, registry: Mapping[str, str]) -> TableId | None:
@@ -462,17 +462,17 @@ class _FieldReader:
         return starts, self.at.copy(), nulls
 
     def _step(self, sizes: Places) -> None:
-        left = self.stops - self.at
-        self.sound &= sizes <= left
-        self.at += np.minimum(sizes, left)
+        rest = self.stops - self.at
+        self.sound &= sizes <= rest
+        self.at += np.minimum(sizes, rest)
 
     def _long(self, rows: Places) -> Places:
         """Read a varint of some records."""
         at = self.at[rows]
         numbers, sizes, sound = varints(self.data, at)
-        left = self.stops[rows] - at
-        self.sound[rows] &= sound & (sizes <= left)
-        self.at[rows] = at + np.minimum(sizes, left)
+        rest = self.stops[rows] - at
+        self.sound[rows] &= sound & (sizes <= rest)
+        self.at[rows] = at + np.minimum(sizes, rest)
         return signed(numbers)
 
 

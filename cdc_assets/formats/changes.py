@@ -277,8 +277,8 @@ class ChangeBuilder:
             order = order[~np.isin(images.lines[order], list(self._faults.rejects))]
         notes = Counter[tuple[str, str]]()
         if len(order) < len(images):
-            kept = pa.array(order)
-            self._notes = [(column, rule, mask.take(kept)) for column, rule, mask in self._notes]
+            places = pa.array(order)
+            self._notes = [(column, rule, mask.take(places)) for column, rule, mask in self._notes]
         for column, rule, mask in self._notes:
             notes.update({(column, rule): mask.true_count} if mask.true_count else {})
         if len(order) < len(images) or (np.diff(order) < 0).any():
@@ -394,11 +394,11 @@ def of_unknown_column(records: Records, name: str, side: Path, after: Path | Non
     not. A column that column selectors leave out stands without a value in rows of some versions of TiCDC; a value in
     an image that counts proves that the selectors are not those of the changefeed.
     """
-    known = next((column for column in schema.columns if column.name == name), None)
-    if known is not None and (known.selected or after is not None):
+    own = next((column for column in schema.columns if column.name == name), None)
+    if own is not None and (own.selected or after is not None):
         return np.zeros(len(records), bool)
     cells = records.column(*side, name)
-    if known is not None:
+    if own is not None:
         inner = records.kinds(*side, name, "v")  # the Open Protocol has a column's value there
         is_empty = cells.are_among(CellKind.TEXT, [""]) | (cells.are(CellKind.JSON) & (inner == CellKind.NULL))
         has_value: Marks = (cells.kinds > CellKind.NULL) & ~is_empty
@@ -483,9 +483,9 @@ def _hidden(cells: Cells, images: Images, options: MessageOptions) -> bool:
     return not (options.delete_only_output_handle_key_columns and bool((images.ops < 0).all()))
 
 
-def _advice(written_part: str, given: Iterable[str]) -> str:
+def _advice(written_part: str, option_names: Iterable[str]) -> str:
     """Return the advice on images that lack a column, by the options of the protocol that make it so."""
-    options = " or ".join(f"{option} = true" for option in given)
+    options = " or ".join(f"{option} = true" for option in option_names)
     return f": if the changefeed writes only {written_part}, give {options} as it has it" if options else ""
 
 

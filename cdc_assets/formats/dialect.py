@@ -269,11 +269,11 @@ def plainly(data: bytes | memoryview, dialect: Dialect) -> Plain | None:
     body, null = bytes(data), dialect.null
     behind = _behind_backslashes(body)
     present = {part: meant for part, meant in swaps.items() if (part[1] in behind if len(part) > 1 else part in body)}
-    wanted = bool(present) + (not ended) + len(long)
+    count = bool(present) + (not ended) + len(long)
     taken = structure.union(null)
     candidates = _STAND_INS if present else _STAND_INS[1:]
-    stand_ins = list(islice((b for b in candidates if b not in body and b[0] not in taken), wanted))
-    if len(stand_ins) < wanted:
+    stand_ins = list(islice((b for b in candidates if b not in body and b[0] not in taken), count))
+    if len(stand_ins) < count:
         return None
     mark = stand_ins.pop(0) if present else b""
     ending = dialect.terminator if ended else stand_ins.pop(0)
@@ -388,9 +388,9 @@ def _has_one_end(codes: npt.NDArray[np.uint8], quotes: npt.ArrayLike, end: bytes
     return bool((np.searchsorted(quotes, np.flatnonzero(strange)) & 1).all())
 
 
-def _are_among(codes: npt.NDArray[np.uint8], known: Iterable[int]) -> bool:
+def _are_among(codes: npt.NDArray[np.uint8], allowed: Iterable[int]) -> bool:
     table = np.zeros(256, np.bool_)
-    table[list(known)] = True
+    table[list(allowed)] = True
     return bool(table[codes].all())
 
 
@@ -402,13 +402,13 @@ def cut_each(records: Iterable[bytes], cut: Callable[[bytes], list[bytes | None]
     batches: list[pa.RecordBatch] = []
     numbers: list[int] = []
     broken: list[tuple[int, str]] = []
-    kept: list[list[bytes | None]] = []
+    sound_rows: list[list[bytes | None]] = []
     schema = pa.schema([(name, pa.binary()) for name in names])
 
     def close() -> None:
-        columns = [pa.array([row[place] for row in kept], pa.binary()) for place in range(len(names))]
+        columns = [pa.array([row[place] for row in sound_rows], pa.binary()) for place in range(len(names))]
         batches.append(pa.RecordBatch.from_arrays(columns, schema=schema))
-        kept.clear()
+        sound_rows.clear()
 
     for number, record in enumerate(records):
         try:
@@ -418,9 +418,9 @@ def cut_each(records: Iterable[bytes], cut: Callable[[bytes], list[bytes | None]
         except ValueError as error:
             broken.append((number, str(error)))
             continue
-        kept.append(row)
+        sound_rows.append(row)
         numbers.append(number)
-        if len(kept) == _CARELESS_ROWS:
+        if len(sound_rows) == _CARELESS_ROWS:
             close()
     close()
     return Rows(batches, pa.array(numbers, pa.int64()), broken, ())

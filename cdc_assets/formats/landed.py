@@ -275,26 +275,26 @@ def _owners(frame: Frame) -> Lines:
 def _placed(reject: Reject, frame: Frame, line: int, owners: Lines, by_offset: bool) -> Reject:
     """Say of which message a row event is, and of which commit-ts where its message has one only."""
     held = frame.messages.slice(int(owners[line - 1]), 1).to_pylist()[0]
-    known = held["position"] if held["position"] == held["last_position"] else None
+    position = held["position"] if held["position"] == held["last_position"] else None
     own = None if by_offset else reject.commit_ts
-    return replace(reject, line=line, commit_ts=known if own is None else own)
+    return replace(reject, line=line, commit_ts=position if own is None else own)
 
 
 def raw_records(frame: Frame, lines: Collection[int] | None, options: MessageOptions) -> dict[int, bytes]:
     """Return the messages of row events; a message with several stands for each of them."""
     owners, values = _owners(frame), frame.messages.column("value")
-    wanted = range(1, len(owners) + 1) if lines is None else lines
-    return {line: values[int(owners[line - 1])].as_py() or b"" for line in wanted if 0 < line <= len(owners)}
+    numbers = range(1, len(owners) + 1) if lines is None else lines
+    return {line: values[int(owners[line - 1])].as_py() or b"" for line in numbers if 0 < line <= len(owners)}
 
 
 def record_places(frame: Frame, lines: Collection[int]) -> dict[int, str]:
     """Return the topic, partition and offset of row events."""
     owners = _owners(frame)
-    wanted = np.fromiter((line for line in lines if 0 < line <= len(owners)), np.int64)
-    messages = frame.messages.take(pa.array(owners[wanted - 1]))
+    numbers = np.fromiter((line for line in lines if 0 < line <= len(owners)), np.int64)
+    messages = frame.messages.take(pa.array(owners[numbers - 1]))
     partitions, offsets = (messages.column(name).cast(pa.string()) for name in ("partition", "offset"))
     texts = pc.binary_join_element_wise(messages.column("topic"), "[", partitions, "] offset ", offsets, "")
-    return dict(zip(wanted.tolist(), texts.to_pylist(), strict=True))
+    return dict(zip(numbers.tolist(), texts.to_pylist(), strict=True))
 
 
 def commit_stamps(frame: Frame, options: MessageOptions) -> list[int | None]:

@@ -40,8 +40,10 @@ def named(texts: pa.Array, kind: str, names: tuple[str | None, ...] | None) -> p
     """Turn numbers of an ENUM or SET (texts) into names; null where a number has none, or the names are not known."""
     coded = texts.dictionary_encode()
     name = _enum_name if kind == "ENUM" else _set_names
-    known = [name(int(text), names or ()) if _is_number(text) else None for text in coded.dictionary.to_pylist()]
-    return pa.array(known, pa.string()).take(coded.indices)
+    names_of_numbers = [
+        name(int(text), names or ()) if _is_number(text) else None for text in coded.dictionary.to_pylist()
+    ]
+    return pa.array(names_of_numbers, pa.string()).take(coded.indices)
 
 
 def _is_number(text: str) -> bool:

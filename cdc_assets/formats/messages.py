@@ -202,10 +202,10 @@ def classified(lines: Iterable[Classification]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns, CLASSIFIED)
 
 
-def _columns(count: int, **known: pa.Array | pa.ChunkedArray) -> list[pa.Array | pa.ChunkedArray]:
+def _columns(count: int, **arrays: pa.Array | pa.ChunkedArray) -> list[pa.Array | pa.ChunkedArray]:
     """Return the columns of so many lines of CLASSIFIED, null where they are not given."""
     return [
-        known[field.name].cast(field.type) if field.name in known else pa.nulls(count, field.type)
+        arrays[field.name].cast(field.type) if field.name in arrays else pa.nulls(count, field.type)
         for field in CLASSIFIED
     ]
 
@@ -315,9 +315,9 @@ def position_texts(*parts: pa.Array) -> pa.Array:
     count, width = len(parts[0]), len(parts) * (_POSITION_DIGITS + 1) - 1
     texts = np.full((count + 1, width), ord("."), np.uint8)  # one more, for none has no place for a digit
     for part, start in zip(parts, range(0, width, _POSITION_DIGITS + 1), strict=True):
-        left = part.fill_null(0).to_numpy().astype(np.uint64)
+        rest = part.fill_null(0).to_numpy().astype(np.uint64)
         for place in range(start + _POSITION_DIGITS - 4, start - 1, -4):
-            left, four = left // _TEN_THOUSAND, left % _TEN_THOUSAND
+            rest, four = rest // _TEN_THOUSAND, rest % _TEN_THOUSAND
             column = np.ndarray((count,), "<u4", texts, place, (width,))
             column[:] = _FOUR_DIGITS[four]
     offsets = pa.py_buffer(np.arange(0, (count + 1) * width, width, dtype=np.int32))

@@ -148,9 +148,9 @@ def _last_ohk(name: str, first: object, second: object) -> Any:
 def _heads(keys: pa.BinaryArray) -> _Heads:
     parts, refused = list[pa.Table](), dict[int, str]()
     for records in json_records(keys, twice=_last_ohk):
-        (kinds, known), (commit_ts, stamped) = records.whole_numbers("t"), records.tsos("ts")
+        (kinds, is_whole), (commit_ts, stamped) = records.whole_numbers("t"), records.tsos("ts")
         schemas, tables, claims, partial = (records.column(name) for name in ("scm", "tbl", "ccl", "ohk"))
-        records.require(known & (kinds >= _ROW) & (kinds <= _RESOLVED), "a part of its key has no known t")
+        records.require(is_whole & (kinds >= _ROW) & (kinds <= _RESOLVED), "a part of its key has no known t")
         records.require(stamped & (commit_ts > 0), "the ts of a part of its key is no TSO")
         records.require(
             (schemas.are(CellKind.TEXT) | (kinds == _RESOLVED))
@@ -353,8 +353,8 @@ def _nameless(records: Records, schema: TableSchema, faults: Faults) -> Marks:
     """
     nameless_rows = np.zeros(len(records), bool)
     for name in _OF_CELL:
-        given = records.kinds("p", name) != CellKind.ABSENT
-        nameless_rows |= given & ~records.are_objects("p", name)
+        is_present = records.kinds("p", name) != CellKind.ABSENT
+        nameless_rows |= is_present & ~records.are_objects("p", name)
     moved = np.full(len(records), not schema.key)
     for part in ("t", "v") if nameless_rows.any() else ():
         moved |= records.kinds("p", part) == CellKind.ABSENT

@@ -235,8 +235,8 @@ def _require_columns(records: Records, side: str, schema: TableSchema, faults: F
             zones, times = (records.kinds(side, name, part) for part in _PARTS)
             sound |= (zones == times) & ((times == CellKind.TEXT) | (times == CellKind.NULL))
             names = records.column(side, name, "location")
-            known = [zone for zone in pc.unique(names.texts).drop_null().to_pylist() if is_zone(zone)]
-            unknown = names.are(CellKind.TEXT) & ~names.are_among(CellKind.TEXT, known)
+            zone_names = [zone for zone in pc.unique(names.texts).drop_null().to_pylist() if is_zone(zone)]
+            unknown = names.are(CellKind.TEXT) & ~names.are_among(CellKind.TEXT, zone_names)
             faults.refuse(records, unknown, name, f'column "{name}" {_NO_ZONE}', (side, name, "location"))
         elif column is not None:
             sound |= (kinds == CellKind.TEXT) | (kinds == CellKind.NUMBER)

@@ -151,11 +151,11 @@ def _least_commit_ts(raw: bytes) -> int | None:
 
 def _records(frame: RecordFrame, schema: TableSchema) -> Iterator[Records]:
     """Yield the records of a file: first those that are alike throughout, as nearly all are."""
-    left = np.ones(len(frame), bool)
+    open_ = np.ones(len(frame), bool)
     for records in file_records(frame, schema):
-        left[records.messages] = False
+        open_[records.messages] = False
         yield records
-    yield from _of_lines(frame, np.flatnonzero(left))
+    yield from _of_lines(frame, np.flatnonzero(open_))
 
 
 def _of_lines(frame: RecordFrame, places: Rows) -> Iterator[Records]:
@@ -248,19 +248,19 @@ def _require_rows(records: Records, table: TableId, path: str) -> None:
             table=str(table),
         )
     records.require(~bits(pc.equal(is_ddl.texts, "true")), "isDdl is true: TiCDC writes no DDL into data files")
-    known = bits(pc.is_in(kinds.texts, pa.array(KINDS)))
-    records.require(known, lambda place: f"type {kinds.shown(place)} is not INSERT, UPDATE or DELETE")
+    is_row = bits(pc.is_in(kinds.texts, pa.array(KINDS)))
+    records.require(is_row, lambda place: f"type {kinds.shown(place)} is not INSERT, UPDATE or DELETE")
     single = (records.lengths("data") == 1) & records.are_objects("data", 0)
     records.require(single, "data does not hold exactly one row")
     lengths = records.lengths("old")
     records.require((lengths < 1) | (lengths == 1) & records.are_objects("old", 0), "old does not hold exactly one row")
     # Records without a commit-ts are told when all are read.
-    given = records.kinds("_tidb") > CellKind.NULL
-    _require(records, ~given | records.are_objects("_tidb"), ("_tidb",), "an object")
+    has_extension = records.kinds("_tidb") > CellKind.NULL
+    _require(records, ~has_extension | records.are_objects("_tidb"), ("_tidb",), "an object")
     _, sound = records.tsos("_tidb", "commitTs")
     sound |= records.kinds("_tidb", "commitTs") == CellKind.ABSENT
     records.require(
-        ~given | sound, lambda place: f"its commitTs {records.shown(place, '_tidb', 'commitTs')} is not a TSO"
+        ~has_extension | sound, lambda place: f"its commitTs {records.shown(place, '_tidb', 'commitTs')} is not a TSO"
     )
 
 
@@ -317,10 +317,10 @@ def _check_extension(images: Images, options: MessageOptions, faults: Faults) ->
     if options.enable_tidb_extension and not without.all():
         faults.mark(without, images, lambda _: "it has no commitTs, which the TiDB extension gives every record")
         return
-    came, wanted = ("no", "true") if options.enable_tidb_extension else ("a", "no")
+    came, expected = ("no", "true") if options.enable_tidb_extension else ("a", "no")
     todo = "remove it" if options.enable_tidb_extension else "add it"
     raise MalformedData(
-        f"{faults.path}: the records have {came} member _tidb, but the sink URI has {wanted} enable-tidb-extension. "
+        f"{faults.path}: the records have {came} member _tidb, but the sink URI has {expected} enable-tidb-extension. "
         f"If the changefeed was created so, {todo} in the sink URI given here.",
         path=faults.path,
     )
@@ -408,9 +408,9 @@ def _cells_of_members(texts: pa.StringArray, absent: Marks, types: pa.StringArra
 
 
 def _misnamed(text: str, column: Column, declared: Iterable[str | None]) -> str:
-    known = [members(type_text, column) for type_text in declared]
-    if all(names is not None and None not in names for names in known):
-        counts = "/".join(sorted({str(len(names or ())) for names in known}))
+    declared_members = [members(type_text, column) for type_text in declared]
+    if all(names is not None and None not in names for names in declared_members):
+        counts = "/".join(sorted({str(len(names or ())) for names in declared_members}))
         return f'"{text}" is not a number for members of {column.type}, which has {counts}'
     return (
         f'"{text}" stands for members of {column.type} whose names are not known: Canal-JSON gives numbers, and '

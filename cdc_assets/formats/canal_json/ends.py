@@ -123,17 +123,17 @@ def _leads(values: pa.BinaryArray, held: Words, starts: Numbers, ends: Numbers) 
     leads = np.full(len(values), -1)
     unknown = ends - starts >= len(_LAST_OF_LEAD) + _LEAST_BEHIND
     for _ in range(_GUESSES):
-        left = np.flatnonzero(unknown)
-        if not len(left):
+        places = np.flatnonzero(unknown)
+        if not len(places):
             return leads
-        lead = values[int(left[0])].as_py().find(_LAST_OF_LEAD)
-        unknown[left[0]] = False
-        left = left[ends[left] - starts[left] >= lead + len(_LAST_OF_LEAD)]
+        lead = values[int(places[0])].as_py().find(_LAST_OF_LEAD)
+        unknown[places[0]] = False
+        places = places[ends[places] - starts[places] >= lead + len(_LAST_OF_LEAD)]
         if lead >= 0:
-            matches = left[_is_one_of(held, starts[left] + lead, (_LAST_OF_LEAD,))]
+            matches = places[_is_one_of(held, starts[places] + lead, (_LAST_OF_LEAD,))]
             leads[matches], unknown[matches] = lead, False
-    left = np.flatnonzero(unknown)
-    leads[left] = pc.find_substring(values.take(pa.array(left)), _LAST_OF_LEAD).to_numpy(zero_copy_only=False)
+    places = np.flatnonzero(unknown)
+    leads[places] = pc.find_substring(values.take(pa.array(places)), _LAST_OF_LEAD).to_numpy(zero_copy_only=False)
     return leads
 
 

@@ -222,16 +222,16 @@ class _FileHeads:
 
     def _olds(self, body: pa.Buffer, begin: Positions, fit: Marks) -> Positions:
         """Return the place where the value of `old` begins in each record; those without it do not fit."""
-        olds, left = begin + self.size, np.flatnonzero(fit)
+        olds, rest = begin + self.size, np.flatnonzero(fit)
         held = words(np.frombuffer(body, np.uint8))
         for more in sorted(range(-self.columns, self.columns + 1), key=abs):
-            if not len(left):
+            if not len(rest):
                 break
-            at = np.clip(olds[left] + more, len(_OLD), len(held) - 1 + len(_OLD))
+            at = np.clip(olds[rest] + more, len(_OLD), len(held) - 1 + len(_OLD))
             matches = have(held, at - len(_OLD), _OLD)
-            olds[left[matches]] += more
-            left = left[~matches]
-        fit[left] = False
+            olds[rest[matches]] += more
+            rest = rest[~matches]
+        fit[rest] = False
         return olds
 
 

@@ -63,12 +63,12 @@ def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatc
     ends = read_ends(values, options.enable_tidb_extension)
     stamps = ends.numbers if options.enable_tidb_extension else ends.numbers << 18
     row_lines = _lines_of_rows(ends.places, ends.schemas, ends.tables, stamps, options)
-    left = np.delete(np.arange(len(values)), ends.places)
-    if not len(left):
+    rest = np.delete(np.arange(len(values)), ends.places)
+    if not len(rest):
         return row_lines
-    other_records = json_records(values.take(pa.array(left)), unordered=TYPES)
+    other_records = json_records(values.take(pa.array(rest)), unordered=TYPES)
     return in_order(
-        [row_lines, *(lines for records in other_records for lines in _lines(records, values, left, options))]
+        [row_lines, *(lines for records in other_records for lines in _lines(records, values, rest, options))]
     )
 
 

@@ -26,11 +26,11 @@ def row_records(values: pa.BinaryArray) -> Iterator[Records]:
 
     `values` are the records in UTF-8. Records that are no JSON objects are yielded as refused ones.
     """
-    left = np.ones(len(values), bool)
+    open_ = np.ones(len(values), bool)
     for records in same_shapes(values, unordered=TYPES, partial=CHANGED):
-        left[records.messages] = False
+        open_[records.messages] = False
         yield records
-    places = np.flatnonzero(left)
+    places = np.flatnonzero(open_)
     if len(places) or not len(values):
         for parsed in parsed_records(values.take(pa.array(places))):
             yield parsed.moved(places[parsed.messages])

@@ -372,20 +372,22 @@ def _read_events(
     at: _Messages, tables: _Tables, terms: _Terms, header_stops: Places, body_starts: Places, body_stops: Places
 ) -> Frames:
     """Read the headers of all events, then where the column groups of rows lie in their bodies."""
-    wanted = np.where(at.sound, tables.events * _HEADER_NUMBERS, -1)
-    numbers, after, sound = at.varints.sequences(np.where(at.sound, at.starts + 1, 0), wanted, header_stops)
+    number_counts = np.where(at.sound, tables.events * _HEADER_NUMBERS, -1)
+    numbers, after, sound = at.varints.sequences(np.where(at.sound, at.starts + 1, 0), number_counts, header_stops)
     at.require(sound & (after == header_stops), "its headers do not end where its first body begins")
-    base = sums_before(np.where(sound, wanted, 0))
+    base = sums_before(np.where(sound, number_counts, 0))
     events, among = np.where(at.sound, tables.events, 0), np.repeat(at.sound, tables.events)
     message = np.repeat(np.arange(len(events)), events)
     columns = [numbers[ranges(base + place * events, events)] for place in range(_HEADER_NUMBERS)]
     commit_ts, kind = delta(columns[0], events), np.minimum(columns[1], np.uint64(1 << 32)).astype(np.int64)
     schema, table = (delta(signed(column).view(np.uint64), events).view(np.int64) for column in columns[3:])
-    known = terms.counts[message]
+    term_counts = terms.counts[message]
     at.require_each((kind >= ROW) & (kind <= RESOLVED), message, "it has an event of a kind that is not known")
     at.require_each(commit_ts < 1 << 63, message, "it has a commit-ts that is not a TSO")
     named = (schema >= np.where(kind == RESOLVED, -1, 0)) & (table >= np.where(kind == ROW, 0, -1))
-    at.require_each(named & (schema < known) & (table < known), message, "it names a term that its dictionary lacks")
+    at.require_each(
+        named & (schema < term_counts) & (table < term_counts), message, "it names a term that its dictionary lacks"
+    )
     ordinal = np.arange(len(message)) - np.repeat(sums_before(events), events)
 
     body_starts, body_stops, is_row = body_starts[among], body_stops[among], kind == ROW

@@ -186,8 +186,8 @@ def _lost(frames: Frames, groups: Groups) -> Marks:
 def _refuse_strangers(
     groups: Groups, number: Places, numbers: dict[str, int], images: Images, schema: TableSchema, faults: Faults
 ) -> None:
-    known = np.array([numbers[column.name] for column in schema.stored if column.name in numbers], np.int64)
-    strange = np.flatnonzero(~np.isin(number, known))
+    own_numbers = np.array([numbers[column.name] for column in schema.stored if column.name in numbers], np.int64)
+    strange = np.flatnonzero(~np.isin(number, own_numbers))
     names = {place: name for name, place in numbers.items()}
     for entry in strange.tolist():
         image = int(groups.group[entry])
@@ -241,8 +241,8 @@ def read_groups(frames: Frames, events: Places) -> Groups:
     read, after, sound = varints.sequences(starts + 1, np.ones_like(starts), stops)
     n = np.zeros_like(starts)
     n[sound] = np.minimum(read, np.uint64(len(varints.data))).astype(np.int64)
-    wanted = np.where(sound & (4 * n <= stops - after), 4 * n, -1)
-    numbers, after, sound = varints.sequences(after, wanted, stops)
+    number_counts = np.where(sound & (4 * n <= stops - after), 4 * n, -1)
+    numbers, after, sound = varints.sequences(after, number_counts, stops)
     n = np.where(sound, n, 0)
     base = sums_before(4 * n)
     names, codes, flags, lengths = (numbers[ranges(base + part * n, n)] for part in range(4))
@@ -255,18 +255,18 @@ def read_groups(frames: Frames, events: Places) -> Groups:
     sound[group[wrong]] = False
     kind = varints.data[starts].astype(np.int64)
     sound &= (kind == NEW) | (kind == OLD) | (kind == DELETED)
-    kept = sound[group]
+    in_sound = sound[group]
     start = np.repeat(after, n) + before_each(size, n)
     return Groups(
         event=event,
         kind=kind,
         sound=sound,
-        group=group[kept],
-        name=(term + frames.first_term[message][group])[kept],
-        code=np.minimum(codes, np.uint64(1 << 32)).astype(np.int64)[kept],
-        flags=np.minimum(flags, np.uint64(1 << 32)).astype(np.int64)[kept],
-        start=start[kept],
-        length=length[kept],
+        group=group[in_sound],
+        name=(term + frames.first_term[message][group])[in_sound],
+        code=np.minimum(codes, np.uint64(1 << 32)).astype(np.int64)[in_sound],
+        flags=np.minimum(flags, np.uint64(1 << 32)).astype(np.int64)[in_sound],
+        start=start[in_sound],
+        length=length[in_sound],
     )
 
 

@@ -536,9 +536,9 @@ def _least_commit_ts(raw: bytes, file: _CsvFile) -> int | None:
 
     A TSO of our time has 18 digits.
     """
-    known = _commit_ts(raw, file)
-    if known is not None or "commit-ts" not in file.columns.meta:
-        return known
+    commit_ts = _commit_ts(raw, file)
+    if commit_ts is not None or "commit-ts" not in file.columns.meta:
+        return commit_ts
     first_fields, at = leading(raw, file.dialect, 3)
     rest = raw[at:]
     return _tso(rest.ljust(18, b"0")) if len(first_fields) == 3 and rest else None
@@ -595,27 +595,27 @@ def columns_of_header(line: bytes, syntax: Dialect, promised: RowColumns, schema
 
 
 def _named_columns(text: str, between: str, promised: RowColumns, schema: TableSchema, path: str) -> RowColumns:
-    known = {column.name: column for column in schema.columns}
-    names = _cut_names(text, between, sorted(known, key=len, reverse=True))
-    foreign = [name for name in names if name not in known]
+    columns = {column.name: column for column in schema.columns}
+    names = _cut_names(text, between, sorted(columns, key=len, reverse=True))
+    foreign = [name for name in names if name not in columns]
     if foreign or len(set(names)) != len(names):
         problem = f'names "{_shortened(foreign[0])}"' if foreign else "names a column twice"
         raise MalformedData(
-            f"{path}: the header {problem}; the schema file of this version has {', '.join(known)}. "
+            f"{path}: the header {problem}; the schema file of this version has {', '.join(columns)}. "
             "The file lies under another version than it was written for, or was changed after it.",
             path=path,
             line=1,
         )
     absent = tuple(column for column in promised.columns if column.name not in names)
-    return RowColumns(promised.meta, tuple(known[name] for name in names), absent)
+    return RowColumns(promised.meta, tuple(columns[name] for name in names), absent)
 
 
-def _cut_names(text: str, between: str, known: Sequence[str]) -> list[str]:
+def _cut_names(text: str, between: str, column_names: Sequence[str]) -> list[str]:
     """Cut a header, where nothing is quoted: a known name is taken whole, also when it holds the delimiter."""
     names = []
     text += between
     while text:
-        whole = (name for name in known if text.startswith(name + between))
+        whole = (name for name in column_names if text.startswith(name + between))
         names.append(next(whole, text.partition(between)[0]))
         text = text[len(names[-1]) + len(between) :]
     return names
@@ -634,10 +634,10 @@ def explain(
     """Return the sentences for a file whose rows have another number of fields than the options and schema promise."""
     field_count, size = len(first), expected.size
     delimiter = syntax.delimiter.decode()
-    wanted = ", ".join((*expected.meta, *(column.name for column in expected.columns)))
+    expected_names = ", ".join((*expected.meta, *(column.name for column in expected.columns)))
     came = (
         f"{path} line 1 has {counted(field_count, 'field')} where {size} {'is' if size == 1 else 'are'} expected "
-        f"({wanted})."
+        f"({expected_names})."
     )
     read = f'The file was read with delimiter "{delimiter}" and quote {syntax.quote.decode()!r}.'
     if field_count < 4:

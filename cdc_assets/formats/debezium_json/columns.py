@@ -61,10 +61,10 @@ class ConnectorSettings:
 
     def stand_for_unchanged(self, cells: RecordColumn, kind: str | None = None) -> Marks:
         """Mark values that stand for what the source did not read again, in a field of this type, or in any."""
-        known = _placeholders(self.unavailable)
-        texts = known.texts if kind in (None, "bytes") else known.texts - {known.in_base64}
+        placeholders = _placeholders(self.unavailable)
+        texts = placeholders.texts if kind in (None, "bytes") else placeholders.texts - {placeholders.in_base64}
         marks = cells.are_among(CellKind.TEXT, texts)
-        return marks | cells.are_among(CellKind.JSON, known.nested) if kind in (None, "array", "map") else marks
+        return marks | cells.are_among(CellKind.JSON, placeholders.nested) if kind in (None, "array", "map") else marks
 
     def may_be_left_out(self, field: Field, column: Column) -> bool:
         """Return whether PostgreSQL's connector may send NULL for a long value that a change leaves as it is.
@@ -112,15 +112,15 @@ def _placeholders(text: str) -> _Placeholders:
 @lru_cache(maxsize=32)
 def connector_settings(options: MessageOptions) -> ConnectorSettings:
     """Return the settings that a feed was given."""
-    given = dict(options.connector)
+    modes = dict(options.connector)
     return ConnectorSettings(
-        decimal=given.get("decimal.handling.mode", "precise"),
-        binary=given.get("binary.handling.mode", "bytes"),
-        bigint_unsigned=given.get("bigint.unsigned.handling.mode", "long"),
-        time=given.get("time.precision.mode", ""),
-        unavailable=given.get("unavailable.value.placeholder", "__debezium_unavailable_value"),
-        fails=given.get("event.converting.failure.handling.mode", "").lower() == "fail",
-        nulls_as_defaults=given.get("value.converter.replace.null.with.default", "true") == "true",
+        decimal=modes.get("decimal.handling.mode", "precise"),
+        binary=modes.get("binary.handling.mode", "bytes"),
+        bigint_unsigned=modes.get("bigint.unsigned.handling.mode", "long"),
+        time=modes.get("time.precision.mode", ""),
+        unavailable=modes.get("unavailable.value.placeholder", "__debezium_unavailable_value"),
+        fails=modes.get("event.converting.failure.handling.mode", "").lower() == "fail",
+        nulls_as_defaults=modes.get("value.converter.replace.null.with.default", "true") == "true",
     )
 
 

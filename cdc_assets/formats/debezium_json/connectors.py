@@ -603,8 +603,8 @@ def _side(columns: Mapping[str, RecordColumn], mask: Marks, patch: bool) -> _Sid
 
 def _lsns(rows: Envelope, connector: str, schema: TableSchema, mask: Marks) -> pa.StringArray | None:
     """Return the LSN of PostgreSQL's records, null outside the mask; None where there is none, or no key to change."""
-    known = connector == "postgresql" and bool(schema.key) and mask.any()
-    return rows.column("source", "lsn").only(mask) if known else None
+    has_lsn = connector == "postgresql" and bool(schema.key) and mask.any()
+    return rows.column("source", "lsn").only(mask) if has_lsn else None
 
 
 def _deletes(
@@ -637,8 +637,8 @@ def _deletes(
             if not settings.has_old_keys:
                 by_index = _by_another_index(columns, schema, some.block.columns, len(some.records))
                 some.records.require(~by_index, _BY_INDEX)
-        given = [cells.given for name, cells in columns.items() if name not in schema.key]
-        whole = np.logical_or.reduce([np.full(len(some.records), not schema.key), *given])
+        present = [cells.given for name, cells in columns.items() if name not in schema.key]
+        whole = np.logical_or.reduce([np.full(len(some.records), not schema.key), *present])
         for mask, kind in ((whole, Op.DELETE), (~whole, Op.DELETE_KEY)):
             if mask.any():
                 deletes = some.among(mask)
@@ -699,9 +699,9 @@ def _refuse_second(change_sets: Sequence[_ConnectorChanges], keys: pa.BinaryArra
             some = rows.among(repeats & ~rows.column("source", "snapshot").equal("incremental"))
             places = source_positions(some, changes.connector).places.to_pylist()
             scanned += zip(some.records.messages.tolist(), some.column("after").texts.to_pylist(), places, strict=True)
-    known = dict[int, tuple[str | None, str | None]]()
+    first_by_number = dict[int, tuple[str | None, str | None]]()
     for message, row, place in sorted(scanned):
-        first = known.setdefault(int(numbers[message]), (row, place))
+        first = first_by_number.setdefault(int(numbers[message]), (row, place))
         if first[0] != row and first[1] == place:
             key = keys[message].as_py().decode()[:200]
             faults.add(
@@ -735,8 +735,8 @@ class _ImageColumn(NamedTuple):
     @property
     def defaulted(self) -> Marks:
         """Mark the values that are the default of their column."""
-        known = self.field.default if self.field.optional else None
-        return self.cells.given & (bits(pc.equal(self.cells.texts, known)) if known is not None else False)
+        default = self.field.default if self.field.optional else None
+        return self.cells.given & (bits(pc.equal(self.cells.texts, default)) if default is not None else False)
 
 
 def _cells(
@@ -815,8 +815,8 @@ def _image_column(
             zero = cells.equal(EPOCH)
             cells = cells.without(zero)
         elif not in_key and not (field.optional if block else column.nullable):
-            known = [EPOCH, "0", "1970-01-01Z", *([] if field.default is None else [field.default])]
-            zero = cells.given & bits(pc.is_in(cells.texts, pa.array(known)))
+            defaults = [EPOCH, "0", "1970-01-01Z", *([] if field.default is None else [field.default])]
+            zero = cells.given & bits(pc.is_in(cells.texts, pa.array(defaults)))
     left_out = np.zeros(count, bool)
     if changes.connector == "postgresql" and len(changes.sides) == 1 and settings.may_be_left_out(field, column):
         op, lsns = changes.rows.column("op"), changes.rows.column("source", "lsn").texts
@@ -867,16 +867,16 @@ def _read_by(column: Column, options: MessageOptions) -> Mapping[str, object]:
         own = _way(column, options)
     except MalformedData:
         return {}  # its values are not read at all: decoding says why, of its table alone
-    given = dict(options.connector)
+    own_modes = dict(options.connector)
     reading_settings: dict[str, object] = {
         name: own
         for name, modes in CONNECTOR_MODES.items()
         if any(_way(column, options.having({name: mode})) != own for mode in modes)
     }
     if column.type in _MOMENTS:
-        reading_settings["time.precision.mode"] = given.get("time.precision.mode", "adaptive")
+        reading_settings["time.precision.mode"] = own_modes.get("time.precision.mode", "adaptive")
     if column.type in _SPANS:
-        reading_settings["interval.handling.mode"] = given.get("interval.handling.mode", "numeric")
+        reading_settings["interval.handling.mode"] = own_modes.get("interval.handling.mode", "numeric")
     settings = connector_settings(options)
     if field_of(column, settings).type in ("string", "bytes", "array", "map"):
         reading_settings[_STAND_IN] = settings.unavailable

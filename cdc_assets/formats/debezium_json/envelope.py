@@ -167,8 +167,8 @@ class KeyKind(NamedTuple):
 
     def shape(self, columns: Collection[str], text: str) -> str:
         """Return a shape that is equal for rows whose messages describe the columns of this text, and their key."""
-        left = [[name, field.meaning if field else ""] for name, field in self.beside(columns).items()]
-        return _shape_text(text if not left else f"{text} {print_json(left)}", self.names)
+        meanings = [[name, field.meaning if field else ""] for name, field in self.beside(columns).items()]
+        return _shape_text(text if not meanings else f"{text} {print_json(meanings)}", self.names)
 
 
 class MessageKeys:
@@ -218,8 +218,8 @@ class MessageKeys:
             parts.append(some.column(name))
             count += len(some.records)
         cells = RecordColumn.joined([*parts, RecordColumn.absent(1)])
-        wanted = places[rows.records.messages] % (count + 1)
-        return RecordColumn(cells.kinds[wanted], cells.texts.take(pa.array(wanted)))
+        indexes = places[rows.records.messages] % (count + 1)
+        return RecordColumn(cells.kinds[indexes], cells.texts.take(pa.array(indexes)))
 
 
 @lru_cache(maxsize=1024)

@@ -190,11 +190,15 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
             places = np.flatnonzero(of_block & records.sound)
             for place in places[np.argsort(commit_ts[places], kind="stable")].tolist():
                 table, message = TableId(spaces[place].as_py(), names[place].as_py()), int(records.messages[place])
-                known, version = events.get((table, block)), int(commit_ts[place])
-                if known is not None and known.version <= version:
+                earlier, version = events.get((table, block)), int(commit_ts[place])
+                if earlier is not None and earlier.version <= version:
                     continue
                 try:
-                    stated = (known.schema, known.approximate) if known else _described_by(block, keys[message].as_py())
+                    stated = (
+                        (earlier.schema, earlier.approximate)
+                        if earlier
+                        else _described_by(block, keys[message].as_py())
+                    )
                 except _TROUBLE:
                     continue  # decode rejects it
                 events[table, block] = SchemaEvent(message, table, version, *stated)

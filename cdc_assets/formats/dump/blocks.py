@@ -32,11 +32,11 @@ def blocks(split: DumpSplit, read_range: ReadRange, dialect: Dialect) -> Iterato
     start, end = starts_in(split, read_range)
     pieces = decompressed(_ranges(split, read_range, start, end), split.file.compression, split.file.path)
     held: list[bytes] = []
-    size, wanted = 0, BLOCK_BYTES
+    size, target = 0, BLOCK_BYTES
     for piece in pieces:
         held.append(piece)
         size += len(piece)
-        if size < wanted:
+        if size < target:
             continue
         data = b"".join(held)
         at = records_end(data, dialect)
@@ -50,7 +50,7 @@ def blocks(split: DumpSplit, read_range: ReadRange, dialect: Dialect) -> Iterato
                 path=split.file.path,
             )
         held, size = [data[at:]], len(data) - at
-        wanted = max(BLOCK_BYTES, size * 2)
+        target = max(BLOCK_BYTES, size * 2)
     data = b"".join(held)
     at = records_end(data, dialect)
     if at:

@@ -139,9 +139,9 @@ def _columns_of_header(record: bytes, schema: TableSchema, dialect: Dialect, pat
     except ValueError:
         header_fields = []
     names = [(value or b"").decode("utf-8", "replace") for value, _ in header_fields]
-    known = {column.name.lower() for column in schema.columns}
+    own_names = {column.name.lower() for column in schema.columns}
     bare = dialect.quote and not all(quoted for _, quoted in header_fields)
-    if bare or not known.intersection(name.lower() for name in names):
+    if bare or not own_names.intersection(name.lower() for name in names):
         expected = dialect.delimiter.join(
             dialect.quote + column.name.encode() + dialect.quote for column in own
         ).decode()
@@ -164,8 +164,8 @@ def _columns_of_row(record: bytes, schema: TableSchema, dialect: Dialect, path: 
         raise _unlike(str(problem), record, dialect, path) from None
     columns = columns_by_count(len(record_fields), schema)
     if columns is None:
-        wanted = f"{len(own)} are expected ({', '.join(column.name for column in own)})"
-        raise _unlike(f"it has {counted(len(record_fields), 'field')} where {wanted}", record, dialect, path)
+        expected = f"{len(own)} are expected ({', '.join(column.name for column in own)})"
+        raise _unlike(f"it has {counted(len(record_fields), 'field')} where {expected}", record, dialect, path)
     names = [value.decode("utf-8", "replace") for value, _ in record_fields if value is not None]
     if names == [column.name for column in columns if column is not None]:
         raise MalformedData(

@@ -37,9 +37,9 @@ def csv_dialect(options: DumpOptions) -> Dialect:
     escapes = _escapes(delimiter or separator) if options.escape_backslash else {}
     dialect = Dialect(separator, delimiter, options.null_value.encode(), b"\n", escapes)
     structure, first = dialect.delimiter + dialect.quote, (dialect.quote or dialect.delimiter)[:1]
-    known = ", ".join(filter(None, DIALECTS))
+    names = ", ".join(filter(None, DIALECTS))
     rules = (
-        (options.output_dialect.lower() not in DIALECTS, f'dialect "{options.output_dialect}"; known are {known}'),
+        (options.output_dialect.lower() not in DIALECTS, f'dialect "{options.output_dialect}"; known are {names}'),
         (not dialect.delimiter, "an empty separator"),
         (set(structure) & set(b"\r\n\0"), "CR, LF or NUL in separator or delimiter"),
         (dialect.escapes and b"\\" in structure, "a backslash in separator or delimiter, and escape-backslash on"),

@@ -163,8 +163,8 @@ def _block(batch: pa.RecordBatch, line: int, target: Target) -> Decoded:
     faults = Faults.of_file(target.path, lambda: enumerate(_records(batch), line))
     images = Images.inserted(np.arange(line, line + batch.num_rows), target.at)
     builder = ChangeBuilder(images, target.schema, faults)
-    kept = (column for column in target.columns if column is not None)
-    for array, column in zip(batch.columns, kept, strict=True):
+    columns = (column for column in target.columns if column is not None)
+    for array, column in zip(batch.columns, columns, strict=True):
         take_column(builder, column, _converted(array, column, target), array)
     return assembled([builder.changes()], (), faults, target)
 

@@ -225,14 +225,14 @@ def _lot(data: bytes, row_lines: _Lines, line: int, dialect: Dialect) -> Lot:
     keep = np.zeros(len(codes) + 1, np.int8)
     keep[row_lines.starts + 1] += 1
     keep[row_lines.ends - 2] -= 1
-    kept = np.cumsum(keep[:-1], dtype=np.int8).astype(np.bool_)
-    kept[row_lines.ends] = True
+    inside = np.cumsum(keep[:-1], dtype=np.int8).astype(np.bool_)
+    inside[row_lines.ends] = True
     lines = pa.array(row_lines.numbers + line)
 
     def raws() -> Iterator[bytes]:
         return (data[start:end] for start, end in zip(row_lines.starts, row_lines.ends, strict=True))
 
-    return Lot(_without_x(codes[kept].tobytes(), dialect), lines.take, raws)
+    return Lot(_without_x(codes[inside].tobytes(), dialect), lines.take, raws)
 
 
 def _without_x(data: bytes, dialect: Dialect) -> bytes:

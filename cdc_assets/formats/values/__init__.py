@@ -59,11 +59,11 @@ ReadCell = Callable[[str], "str | bytes"]
 
 
 class OutOfRange(Exception):
-    """A value of its type that the lake does not keep; `kept` is what is left of it, None for nothing."""
+    """A value of its type that the lake does not keep; `rest` is the part that it keeps, None for nothing."""
 
-    def __init__(self, kept: str | None = None) -> None:
-        super().__init__(kept)
-        self.kept = kept
+    def __init__(self, rest: str | None = None) -> None:
+        super().__init__(rest)
+        self.rest = rest
 
 
 class ColumnValues(NamedTuple):
@@ -91,20 +91,22 @@ def read_each(
 
     They are texts, or bytes where any of them is read as such, unless `kind` is given.
     """
-    known = np.zeros(len(cells), bool)
+    is_read = np.zeros(len(cells), bool)
     for own, read in readers.items():
         if read is as_it_is:
-            known |= cells.are(own)
-    values = read_rest(cells, known, cells.only(known), readers)
+            is_read |= cells.are(own)
+    values = read_rest(cells, is_read, cells.only(is_read), readers)
     return values if kind is None else values._replace(array=values.array.cast(kind))
 
 
-def read_rest(cells: RecordColumn, known: Marks, array: pa.Array, readers: Mapping[CellKind, ReadCell]) -> ColumnValues:
+def read_rest(
+    cells: RecordColumn, is_read: Marks, array: pa.Array, readers: Mapping[CellKind, ReadCell]
+) -> ColumnValues:
     """Return values of which some are known, and read the rest of the cells one by one."""
-    sound, beyond = known | cells.given, np.zeros(len(cells), bool)
-    rest = np.flatnonzero(cells.given & ~known)
+    sound, beyond = is_read | cells.given, np.zeros(len(cells), bool)
+    rest = np.flatnonzero(cells.given & ~is_read)
     if not len(rest):
-        return ColumnValues(array, known)
+        return ColumnValues(array, is_read)
     values = list[str | bytes | None]()
     kinds = cells.kinds[rest].tolist()
     for place, kind, text in zip(rest.tolist(), kinds, cells.texts.take(pa.array(rest)).to_pylist(), strict=True):
@@ -112,7 +114,7 @@ def read_rest(cells: RecordColumn, known: Marks, array: pa.Array, readers: Mappi
         try:
             values[-1] = readers[CellKind(kind)](text)
         except OutOfRange as error:
-            values[-1], beyond[place] = error.kept, True
+            values[-1], beyond[place] = error.rest, True
         except (KeyError, ValueError, TypeError, AttributeError, ArithmeticError):
             sound[place] = False
     if any(isinstance(value, bytes) for value in values) and array.type != pa.binary():

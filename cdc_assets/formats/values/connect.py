@@ -94,9 +94,9 @@ def read_column(
         return read_each(cells, readers)
     together = None if in_texts else _together(field, column)
     if together is not None:
-        array, known = together(cells)
-        if array.type == pa.string() or known[cells.given].all():
-            return read_rest(cells, known, array, readers)
+        array, is_read = together(cells)
+        if array.type == pa.string() or is_read[cells.given].all():
+            return read_rest(cells, is_read, array, readers)
     return read_each(cells, readers, pa.binary() if is_binary(column) else None)
 
 
@@ -458,7 +458,7 @@ def _nested(field: Field, binary: str) -> Readers:
             try:
                 shown.append(None if text is None else _shown(readers[CellKind(kind)](text)))
             except OutOfRange as error:
-                shown.append(error.kept)
+                shown.append(error.rest)
                 is_whole = False
         if not is_whole:
             raise OutOfRange(print_json(shown))
@@ -500,50 +500,50 @@ def _together(field: Field, column: Column) -> _Together | None:
 
 def _numbers(cells: RecordColumn) -> tuple[pa.StringArray, pa.Int64Array, Marks]:
     """Return whole numbers as texts and numbers, and which of the cells are such."""
-    known = cells.are(CellKind.NUMBER)
-    texts = cells.only(known)
+    is_read = cells.are(CellKind.NUMBER)
+    texts = cells.only(is_read)
     numbers, fits = cast_fitting(texts, pa.int64(), r"^-?[0-9]{1,18}$")
-    return texts, numbers, known & fits
+    return texts, numbers, is_read & fits
 
 
 def _integers(cells: RecordColumn, least: int, most: int) -> tuple[pa.Array, Marks]:
-    texts, numbers, known = _numbers(cells)
+    texts, numbers, is_read = _numbers(cells)
     low, high = pc.min_max(numbers).as_py().values()
     if low is not None and (low < least or high > most):
-        known &= bits(pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, most)))
+        is_read &= bits(pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, most)))
     if low is not None and low <= 0:
-        known &= ~bits(pc.equal(texts, "-0"))
-    return texts, known
+        is_read &= ~bits(pc.equal(texts, "-0"))
+    return texts, is_read
 
 
 def _doubles(cells: RecordColumn) -> tuple[pa.Array, Marks]:
-    known = cells.are(CellKind.NUMBER) & ~bits(pc.equal(cells.texts, "-0"))
-    numbers = cells.only(known).cast(pa.float64())
-    return numbers, known & bits(pc.is_finite(numbers))
+    is_read = cells.are(CellKind.NUMBER) & ~bits(pc.equal(cells.texts, "-0"))
+    numbers = cells.only(is_read).cast(pa.float64())
+    return numbers, is_read & bits(pc.is_finite(numbers))
 
 
 def _moments(cells: RecordColumn, meaning: str, column: Column) -> tuple[pa.Array, Marks]:
     """Counts since 1970 as texts of moments, or of dates."""
-    _, numbers, known = _numbers(cells)
-    known &= bits(pc.is_valid(numbers))
+    _, numbers, is_read = _numbers(cells)
+    is_read &= bits(pc.is_valid(numbers))
     counts, (times, over) = numbers.fill_null(0).to_numpy(), COUNTS[meaning]
-    known &= (counts > -_ENDLESS) & (counts < _ENDLESS)
+    is_read &= (counts > -_ENDLESS) & (counts < _ENDLESS)
     counts = counts // over if over > 1 else counts
-    known &= (counts >= FIRST_MICROS // times) & (counts <= LAST_MICROS // times)
-    moments = pa.array(np.where(known, counts, 0) * times, pa.int64(), mask=~known).cast(pa.timestamp("us"))
-    return (moments.cast(pa.date32(), safe=False) if _is_date(column) else moments).cast(pa.string()), known
+    is_read &= (counts >= FIRST_MICROS // times) & (counts <= LAST_MICROS // times)
+    moments = pa.array(np.where(is_read, counts, 0) * times, pa.int64(), mask=~is_read).cast(pa.timestamp("us"))
+    return (moments.cast(pa.date32(), safe=False) if _is_date(column) else moments).cast(pa.string()), is_read
 
 
 def _instants(cells: RecordColumn) -> tuple[pa.Array, Marks]:
-    known = matching(cells, CellKind.TEXT, _INSTANT)
-    plain = pc.utf8_replace_slice(pc.utf8_slice_codeunits(cells.only(known), 0, -1), 10, 11, " ")
+    is_read = matching(cells, CellKind.TEXT, _INSTANT)
+    plain = pc.utf8_replace_slice(pc.utf8_slice_codeunits(cells.only(is_read), 0, -1), 10, 11, " ")
     dotted = pc.if_else(pc.equal(pc.binary_length(plain), 19), pc.binary_join_element_wise(plain, "", "."), plain)
-    return pc.ascii_rpad(dotted, 26, "0"), known
+    return pc.ascii_rpad(dotted, 26, "0"), is_read
 
 
 def _decimals(cells: RecordColumn, scale: int) -> tuple[pa.Array, Marks]:
     """Numbers of up to eight bytes, in base64."""
-    numbers, known = cells.base64_numbers()
+    numbers, is_read = cells.base64_numbers()
     parts = np.stack([numbers, numbers >> 63], axis=1)
     array = pa.Array.from_buffers(pa.decimal128(38, scale), len(numbers), [None, pa.py_buffer(parts)])
-    return pc.if_else(pa.array(known), array, pa.scalar(None, array.type)), known
+    return pc.if_else(pa.array(is_read), array, pa.scalar(None, array.type)), is_read
