@@ -87,6 +87,8 @@ class _Table:
     positions: Mapping[str, int] = field(default_factory=dict)
     past: list[tuple[Tso, pa.Table, Recipe]] = field(default_factory=list)
     """The rows before each commit, with the newest DDL that they had seen."""
+    commits: list[tuple[Tso, int]] = field(default_factory=list)
+    """The position and number of each commit."""
     gap: Gap | None = None
     base: Base | None = None
     recipe: Recipe = EMPTY_RECIPE
@@ -114,7 +116,9 @@ class _Table:
     """The DROP since which the source does not have it."""
 
     def copied(self) -> _Table:
-        return dataclasses.replace(self, past=[*self.past], tags={**self.tags}, continued={*self.continued})
+        return dataclasses.replace(
+            self, past=[*self.past], commits=[*self.commits], tags={**self.tags}, continued={*self.continued}
+        )
 
 
 class Driver:
@@ -188,6 +192,7 @@ class MemoryLake:
                     made = _Table(schema, rows, step.progress, step.ddl, name, gap=step.gap, base=step.base)
                     made.lives, made.since = step.lives or first_lives(schema, step.at), step.begun
                     made.recipe, made.layout, made.begins = step.recipe, step.layout, step.begins
+                    made.commits = [(step.progress.tso, 0)]
                     self.tables[life] = made
             case ChangeTable(life, at, dropped=True):
                 table = self.tables[life]
@@ -407,7 +412,9 @@ class MemoryLake:
         if step.layout is not None:
             sort = step.layout.sort or table.layout.sort
             table.layout = dataclasses.replace(table.layout, properties=step.layout.properties, sort=sort)
-        return StepResult(report=staged.report, alike=alike, passed_over=passed, missing=missing)
+        return StepResult(
+            (), None, len(table.past), report=staged.report, alike=alike, passed_over=passed, missing=missing
+        )
 
     def _is_explained(self, step: ApplyRows, staged: StagedWindow) -> bool:
         in_quarantine = any(row.life.source == step.life.source for row in self.quarantined())
@@ -463,6 +470,10 @@ class MemoryLake:
         table.rows = rows
         table.progress = max(table.progress, progress)
         table.ddl = max(table.ddl, ddl)
+        table.commits.append((table.progress.tso, len(table.past)))
+
+    def labelled_snapshots(self, life: Life) -> Sequence[tuple[Tso, int]]:
+        return self.tables[life].commits
 
     def _moved(self, step: Step) -> tuple[pa.Table | None, pa.Table | None]:
         """The rows of mirrors that a DDL makes leave, and those that it makes come; None for no such."""

@@ -24,6 +24,7 @@ from cdc_assets.errors import TableMoved
 from cdc_assets.formats import SplitReader
 from cdc_assets.formats.decoded import POSITION
 from cdc_assets.lake import table_renames
+from cdc_assets.lake.label import Label
 from cdc_assets.lake.scan import TableScan
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.staging import stage
@@ -115,6 +116,14 @@ class Lake:
         tables = self.state.tables()
         self.workbench.expect(tables)
         return {**self.state.tombstones(), **{life: lake_table.applied for life, lake_table in tables.items()}}
+
+    def labelled_snapshots(self, life: Life) -> Sequence[tuple[Tso, int]]:
+        """Return the position and id of each snapshot that a table still has and that a step made, oldest first."""
+        file = self.state.file(self.state.find(life).metadata_location)
+        labels = [
+            (Label.parse(snapshot.summary), snapshot.snapshot_id) for snapshot in file.lineage(across_rewrites=True)
+        ]
+        return [(label.progress.tso, number) for label, number in reversed(labels) if label is not None]
 
     def decisions(self) -> Decisions:
         """Return the decisions of people about the tables. Starts no JVM."""

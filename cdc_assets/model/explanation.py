@@ -14,9 +14,9 @@ class RowChange:
     """A change of the row in the input: `kind` is insert, update or delete. Values are texts, None is NULL.
 
     `changed` has the former and the new value of each column that changed, of an insert and a delete of all. `place` is
-    the file and line, or topic, partition and offset. The change was applied with the window (`lo`, `hi`], 0 and 0 for
-    one of a log, by a `run` that made a `snapshot`; "" and None where no record of that is left. Of an update whose
-    former row is not in what was read (not `former_known`), the former values are None and all new ones are there.
+    the file and line, or topic, partition and offset. The change was applied with the window (`lo`, `hi`], by a `run`
+    that made a `snapshot`; 0, "" and None where no record of that is left. Of an update whose former row is not in what
+    was read (not `former_known`), the former values are None and all new ones are there.
     """
 
     position: Tso

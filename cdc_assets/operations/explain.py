@@ -7,6 +7,7 @@ snapshot that each file came with. Nothing is written.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -133,7 +134,7 @@ def _explained(
         row=None if row is None else {name: value_text(value) for name, value in row.items() if name != COMMIT_TS},
         row_is_hidden=is_masked_otherwise,
         position=None if row is None else row[COMMIT_TS],
-        changes=tuple(_changes(images, events, read_before)),
+        changes=tuple(_changes(images, events, read_before, lake.labelled_snapshots(life) if applied else ())),
         events=tuple(_events(pipeline, life, history.events, since, last, until)),
         set_aside=aside,
         gone=tuple(dict.fromkeys(gone)),
@@ -157,7 +158,10 @@ def _is_kept_out(pipeline: Pipeline, history: TableHistory, lake_key: pa.Table) 
 
 
 class ExplainedLake(ScannedLake, Protocol):
-    """A lake with rows and quarantined records."""
+    """A lake with rows, snapshots and quarantined records."""
+
+    def labelled_snapshots(self, life: Life) -> Sequence[tuple[Tso, int]]:
+        """Return the position and id of each snapshot that a table still has and that a step made, oldest first."""
 
     def quarantined(self, raw: bool = False, closed: bool = False) -> Sequence[QuarantinedRow]:
         """Return the open records, or all of them, with their bytes if requested."""
@@ -168,8 +172,7 @@ class _Image:
     """An image of the row: its values by column, but for those that it leaves as they were (`absent`), and its `key`.
 
     `columns` are those that the table had then. It `enters` or leaves; of one that is `fresh` the input does not say
-    whether there was a row before. It is of the input at `path`, and of the `window` (lo, hi], (0, 0) where that is not
-    known.
+    whether there was a row before. It is of the input at `path`.
     """
 
     position: Tso
@@ -179,7 +182,6 @@ class _Image:
     columns: Collection[str]
     absent: Collection[str]
     path: str
-    window: tuple[Tso, Tso]
     place: Callable[[], str]
     key: pa.Table
 
@@ -277,9 +279,7 @@ def _of_log(
         fresh, path = row[CHANGE_TYPE] == "UPDATE_AFTER", place.rpartition(":")[0]
         shown = f"{path} line {place.rpartition(':')[2]}" if path.endswith(_FILES) else place
         images.append(
-            _Image(
-                at, enters, fresh, values, columns_then, row[ABSENT] or (), path, (0, 0), partial(str, shown), lake_key
-            )
+            _Image(at, enters, fresh, values, columns_then, row[ABSENT] or (), path, partial(str, shown), lake_key)
         )
     return images, covered.forgotten_through
 
@@ -404,7 +404,6 @@ def _images(step: ApplyRows, rows: pa.Table, key: Sequence[str], reader: SplitRe
             names,
             row.get(UNCHANGED) or (),
             file.path,
-            (step.lo, step.hi),
             partial(_place, file, row[LINE], reader),
             keys.slice(number, 1),
         )
@@ -412,11 +411,16 @@ def _images(step: ApplyRows, rows: pa.Table, key: Sequence[str], reader: SplitRe
 
 
 def _changes(
-    key_images: Sequence[_Image], events: Sequence[Event], read_before: Mapping[str, FileEntry]
+    key_images: Sequence[_Image],
+    events: Sequence[Event],
+    read_before: Mapping[str, FileEntry],
+    snapshots: Sequence[tuple[Tso, int]],
 ) -> Iterator[RowChange]:
     """Yield the changes: images of one position together, each with what it changed. What came twice is one change.
 
-    Between them the row is what `events` make of it, one of which may remove it.
+    Between them the row is what `events` make of it, one of which may remove it. `snapshots` are those of the table by
+    position: the first at or beyond a change brought it, and its window began where the one before stood. The run is
+    that by which the file was read last, if it made this snapshot.
     """
     row: dict[str, Any] | None = None
     remaining_events = list(events)
@@ -442,15 +446,19 @@ def _changes(
         image = entering or leaving
         assert image is not None
         entry = read_before.get(image.path)
+        made = bisect_left(snapshots, position, key=lambda snapshot: snapshot[0])
+        is_there = 0 < made < len(snapshots)  # what stood before the oldest one is not known
+        (lo, _), (hi, snapshot_id) = snapshots[made - 1 : made + 1] if is_there else ((0, 0), (0, None))
         yield RowChange(
             position,
             tso_time(position),
             kind,
             _changed(before, row, image.columns),
             image.place(),
-            *image.window,
-            "" if entry is None else entry.run,
-            None if entry is None else entry.snapshot,
+            lo,
+            hi,
+            entry.run if entry is not None and entry.snapshot == snapshot_id else "",
+            snapshot_id,
             former_known=kind != "update" or before is not None,
         )
 

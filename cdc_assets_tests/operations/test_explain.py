@@ -115,6 +115,7 @@ def test_a_change_names_its_place_window_run_and_snapshot(tmp_path: Path) -> Non
         ("CDC00000000000000000001.csv line 2", "first", {"id": (None, "2"), "v": (None, "b")}),
         ("CDC00000000000000000002.csv line 1", "second", {"v": ("b", "c")}),
     ]
+    assert [(change.lo, change.hi) for change in explanation.changes] == [(FIRST, FIRST + 5), (FIRST + 5, FIRST + 9)]
     assert (explanation.row, explanation.position) == ({"id": "2", "v": "c"}, FIRST + 7)
     assert [event.action for event in explanation.events] == ["create"]
 
@@ -357,7 +358,7 @@ def test_a_change_of_a_log_names_its_place_and_run_and_columns_of_its_time(tmp_p
     shop.apply(FIRST + 9, "second")
     (change,) = shop.explain("1").changes
     assert (change.place.rsplit("/", 1)[1], change.run) == ("CDC00000000000000000001.csv line 1", "first")
-    assert (change.kind, list(change.changed), change.hi) == ("insert", ["id", "v"], 0)
+    assert (change.kind, list(change.changed), change.hi) == ("insert", ["id", "v"], FIRST + 3)
 
 
 def test_runs_of_dagster_have_the_path_of_their_page(tmp_path: Path) -> None:
