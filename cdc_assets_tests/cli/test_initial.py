@@ -119,7 +119,7 @@ def test_commands_of_the_page_do_what_it_says(
     assert [process.returncode for process in processes] == [0, 1, 0, 0], processes
     assert "shop.customers" in processes[0].stdout
     assert "existed before its changefeed began" in processes[1].stdout + processes[1].stderr
-    state = LakeState(LakeSettings.from_warehouse(tmp_path / "lake"), "default")
+    state = LakeState(LakeSettings.from_warehouse(tmp_path / "lake"), "shop")
     for name, values in {"customers": ["before"], "orders": ["before", "later"]}.items():
         assert sorted(state.read(TableId("shop", name)).column("v").to_pylist()) == values
     assert state.read(TableId("shop", "invoices")).num_rows == 2
