@@ -12,7 +12,7 @@ from cdc_assets_tests.package_code import MODULES, PACKAGE, law_of, nodes, parse
 
 _REASON_OF = {
     "TableHeld": 0, "HoldTable": 2, "held": 1, "_held": 1,
-    "Unrecoverable": 0, "Unresolved": 0, "UnknownKeys": 0, "_Unmaskable": 0,
+    "Unrecoverable": 0, "Unresolved": 0, "_Unmaskable": 0,
 }  # fmt: skip
 """Which argument of a call is the reason of a hold, or of an error that planning turns into one."""
 _NAMED = {"reason", "why", "doubt"}
@@ -32,14 +32,16 @@ _OF_CUTS = "planning/cuts"
 def reasons() -> tuple[tuple[str, str], ...]:
     """Return each reason of a hold as its place in the code and its text, with `{}` for each value in it.
 
-    A reason is an argument of `TableHeld`, `HoldTable` and the like. Where that is no literal, it is made in a module
-    that decides about holds: assigned to a variable of a known name, or returned as a text. The landing
-    holds a table by constants that say what is wrong with a message.
+    A reason is an argument of `TableHeld`, `HoldTable` and the like, or of an error whose text they take over. Where
+    that is no literal, it is made in a module that decides about holds: assigned to a variable of a known name, or
+    returned as a text. The landing holds a table by constants that say what is wrong with a message.
     """
     hold_reasons = []
+    taken_over = {error for path in MODULES for error in _taken_over(path)}
     for path in MODULES:
         calls = [node for node in nodes(path) if isinstance(node, ast.Call)]
         texts = [_reason(call) for call in calls if _called(call) in _REASON_OF]
+        texts += [call.args[0] for call in calls if (_room(path), _called(call)) in taken_over and call.args]
         place = law_of(path.relative_to(PACKAGE).as_posix())
         if place.startswith(_DECIDING) and not place.startswith(_OF_CUTS):
             texts += _passed_on(path)
@@ -49,9 +51,31 @@ def reasons() -> tuple[tuple[str, str], ...]:
             text = _text(node)
             if place.startswith(_OF_FILES) and not text.endswith("."):
                 continue
-            if len(re.findall("[A-Za-z]{2,}", text)) > 3 and not text.startswith("cdc-assets "):
+            if _is_sentence(text) and not text.startswith("cdc-assets "):
                 hold_reasons.append((f"{place}:{node.lineno}", " ".join(text.split())))
     return tuple(hold_reasons)
+
+
+def _is_sentence(text: str) -> bool:
+    return len(re.findall("[A-Za-z]{2,}", text)) > 3
+
+
+def _room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0]
+
+
+def _taken_over(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the errors, each with the folder that raises it, whose text is the reason of a hold where they are caught.
+
+    Where a hold has a sentence of its own beside the text of the error, that sentence is the reason.
+    """
+    handlers = (node for node in nodes(path) if isinstance(node, ast.ExceptHandler) and node.name)
+    for handler in handlers:
+        calls = (node for node in ast.walk(handler) if isinstance(node, ast.Call) and _called(node) in _REASON_OF)
+        for reason in map(_reason, calls):
+            names = {node.id for node in ast.walk(reason) if isinstance(node, ast.Name)}
+            if handler.name in names and isinstance(handler.type, ast.Name) and not _is_sentence(_text(reason)):
+                yield _room(path), handler.type.id
 
 
 def _called(call: ast.Call) -> str:
