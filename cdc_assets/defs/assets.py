@@ -32,6 +32,7 @@ from cdc_assets.pipeline.outcome import NO_HOOKS, Outcome, RunHooks, TableOutcom
 from cdc_assets.planning.partitions import PartitionKey, format_partition_key, life_of, limit_of, parse_partition_key
 from cdc_assets.planning.plan import Plan, step_order
 from cdc_assets.report.plan_text import log_steps
+from cdc_assets.report.text import options_lines
 
 
 def related(planned: Plan, life: Life, limit: Progress) -> tuple[Step, ...]:
@@ -341,11 +342,14 @@ def _raise_unless_applied(
     stopped = [table for table in outcome.tables if table.life in lives and table.state.stopped]
     if stopped:
         _report(context, source, pipeline, outcome)
-        raise failure(stopped, outcome.plan, parse_partition_key(context.partition_key))
+        raise failure(source, stopped, outcome.plan, parse_partition_key(context.partition_key))
 
 
 def failure(
-    stopped: Iterable[TableOutcome], plan: Plan | None = None, partition: PartitionKey | None = None
+    source: ConfiguredFeed,
+    stopped: Iterable[TableOutcome],
+    plan: Plan | None = None,
+    partition: PartitionKey | None = None,
 ) -> dg.Failure:
     """Return one failure that names every table that stopped, with its reason and ways out.
 
@@ -355,6 +359,7 @@ def failure(
     for table in stopped:
         lines.append(reason_of([shown(table.name)], f"{_waits(table, plan, partition)}{table.reason}"))
         lines += [f"{WAY_OUT}{way}" for way in table.ways]
+    lines += options_lines(lines, source.command_options)
     return dg.Failure("\n".join(lines), allow_retries=False)
 
 

@@ -88,7 +88,7 @@ def catch_up_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
             yield from events.close()
             if rounds.stopped:
                 events.fail(rounds.stopped.values())
-                raise failure(rounds.stopped.values())
+                raise failure(source, rounds.stopped.values())
 
     description = "Applies all tables, or the named ones, to the checkpoint in one run."
     return source.job(job_name, catch_up, description)

@@ -47,6 +47,7 @@ from cdc_assets.planning.plan import Plan
 from cdc_assets.preflight.files import FILE_RULES
 from cdc_assets.report.findings import group_text, grouped
 from cdc_assets.report.tables import TableStatus
+from cdc_assets.report.text import options_lines
 
 COLUMN_TYPES = "column_types"
 """Name of the check of a partition that gates the write."""
@@ -82,11 +83,11 @@ def changefeed_checks(source: ConfiguredFeed, specs: Sequence[dg.AssetCheckSpec]
 
     @dg.asset_check(asset=bucket, name=HOLDS, description="Fails while a table is held or failed.")
     def holds() -> dg.AssetCheckResult:
-        return holds_result(standing(source))
+        return holds_result(source, standing(source))
 
     @dg.asset_check(asset=bucket, name="quarantine", description="Fails while records are in quarantine.")
     def quarantine() -> dg.AssetCheckResult:
-        return quarantine_result(standing(source))
+        return quarantine_result(source, standing(source))
 
     return [conformance, completeness, holds, quarantine, *_table_checks(source, specs)]
 
@@ -176,8 +177,8 @@ def evaluations(
     for result in (
         conformance_result(outcome.findings),
         completeness_result(outcome.findings),
-        holds_result(tables),
-        quarantine_result(tables),
+        holds_result(source, tables),
+        quarantine_result(source, tables),
     ):
         yield evaluation(bucket, result)
     if touched is None:
@@ -244,7 +245,7 @@ def completeness_result(findings: Sequence[Finding]) -> dg.AssetCheckResult:
     )
 
 
-def holds_result(tables: Sequence[TableStatus]) -> dg.AssetCheckResult:
+def holds_result(source: ConfiguredFeed, tables: Sequence[TableStatus]) -> dg.AssetCheckResult:
     """Fail while a table is held or failed, with its reason and the ways out."""
     stopped = [table for table in tables if table.state.stopped]
     texts: dict[str, list[str]] = {}
@@ -255,7 +256,12 @@ def holds_result(tables: Sequence[TableStatus]) -> dg.AssetCheckResult:
     if len(stopped) > _SHOWN_STOPS:
         shown_texts.append(f"{counted(len(stopped) - _SHOWN_STOPS, 'more table')}: see the metadata.")
     description = "\n\n".join([*shown_texts, "The other tables go on."]) if stopped else "No table is on hold."
-    return _result("holds", not stopped, metadata, error=True, description=description)
+    return _result("holds", not stopped, metadata, error=True, description=_with_options(source, description))
+
+
+def _with_options(source: ConfiguredFeed, description: str) -> str:
+    """Return a description with the options for its commands below it, where it has some."""
+    return "\n\n".join([description, *options_lines([description], source.command_options)])
 
 
 def _stop_text(reason: str, ways: Iterable[str]) -> str:
@@ -263,7 +269,7 @@ def _stop_text(reason: str, ways: Iterable[str]) -> str:
     return "\n".join([reason, "", *(f"- {way}" for way in ways)]).rstrip()
 
 
-def quarantine_result(tables: Sequence[TableStatus]) -> dg.AssetCheckResult:
+def quarantine_result(source: ConfiguredFeed, tables: Sequence[TableStatus]) -> dg.AssetCheckResult:
     """Fail while records are in quarantine; `cdc-assets quarantine` lists and replays them."""
     waiting: Counter[str] = Counter()  # names with dots may read alike
     for table in tables:
@@ -275,7 +281,7 @@ def quarantine_result(tables: Sequence[TableStatus]) -> dg.AssetCheckResult:
         if waiting
         else "No record is in quarantine."
     )
-    return _result("quarantine", not waiting, metadata, error=True, description=description)
+    return _result("quarantine", not waiting, metadata, error=True, description=_with_options(source, description))
 
 
 # --- lake tables ------------------------------------------------------------------------------------------------------
@@ -293,7 +299,7 @@ def table_results(
         if table.state is State.DROPPED:
             continue
         key = lake_key(source.changefeed, table.name)
-        yield table_holds_result(key, table)
+        yield table_holds_result(source, key, table)
         yield arithmetic_result(key, accounts.get(str(table.life), ()))
         yield initial_rows_result(key, table)
         target = source.changefeed.lag_target_of(table.name)
@@ -307,10 +313,11 @@ def table_results(
             yield fresh.result()
 
 
-def table_holds_result(key: dg.AssetKey, table: TableOutcome) -> dg.AssetCheckResult:
+def table_holds_result(source: ConfiguredFeed, key: dg.AssetKey, table: TableOutcome) -> dg.AssetCheckResult:
     """Fail for a table that is held or failed, with its reason and the ways out."""
     stopped = table.state.stopped
     description = _stop_text(table.reason, table.ways) if stopped else "The table is neither held nor failed."
+    description = _with_options(source, description)
     return _result(HOLDS, not stopped, {}, error=True, description=description, asset_key=key)
 
 

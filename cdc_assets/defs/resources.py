@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 from dagster_spark.utils import flatten_dict
 
+from cdc_assets.defs.catch_up_config import op_of
 from cdc_assets.defs.names import feed_name
 from cdc_assets.lake import spark_configuration
 from cdc_assets.lake.lake_table import LakeTable
@@ -99,6 +102,23 @@ class ConfiguredFeed:
     def group(self) -> str:
         """The changefeed's name in the form that Dagster accepts for groups, ops, jobs and assets."""
         return feed_name(self.changefeed.name)
+
+    @property
+    def command_options(self) -> str:
+        """The options with which commands find the changefeed and its lake.
+
+        Where no settings file describes it, these need a file first, so the job that takes a release is named, too.
+        """
+        file = self.changefeed.file
+        if file is not None:
+            return f"--settings {shlex.quote(str(file))} --changefeed {shlex.quote(self.changefeed.name)}"
+        job = f"{self.group}_catch_up"
+        form = {"ops": {op_of(job): {"config": {"releases": {"schema.table@version": "skip"}}}}}
+        return (
+            "--settings FILE, a changefeeds.yaml with the settings of this changefeed. Or launch in Dagster, for a "
+            f'release, {job} with {json.dumps(form)} (beside releases "confirmed": true where rows are deleted), for a '
+            f"rebuild, {self.group}_rebuild"
+        )
 
     def job(
         self, name: str, op: dg.OpDefinition, description: str, scaffold: Mapping[str, Any] | None = None

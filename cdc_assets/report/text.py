@@ -57,7 +57,7 @@ def plan_lines(
     yield from group_lines(beside_holds(grouped(findings), reasons))
     lacking = list(incomplete_lines(incomplete))
     yield from lacking
-    yield from _options_lines((*(step.detail for step in steps if step.action == "hold"), *lacking), options)
+    yield from options_lines((*(step.detail for step in steps if step.action == "hold"), *lacking), options)
     yield from problem_lines(listing.problems)
 
 
@@ -158,7 +158,7 @@ def outcome_lines(outcome: Outcome, options: str = "") -> Iterator[tuple[str, bo
     yield from ((line, True) for line in gaps)
     if still := [name for name, _, _ in lacking if name in before]:
         yield f"incomplete as before: {first_of(still, 'table')}: see `cdc-assets status`", True
-    yield from ((line, True) for line in _options_lines((*stops, *gaps), options))
+    yield from ((line, True) for line in options_lines((*stops, *gaps), options))
     new, standing_findings = (
         [finding for finding in findings if finding.rule != INCOMPLETE]
         for findings in (outcome.new_findings, outcome.known_findings)
@@ -189,7 +189,7 @@ def _stopped_lines(tables: Iterable[tuple[State, str, str, tuple[str, ...]]]) ->
         yield from (f"  way out: {way}" for way in ways)
 
 
-def _options_lines(lines: Iterable[str], options: str) -> Iterator[str]:
+def options_lines(lines: Iterable[str], options: str) -> Iterator[str]:
     """Yield the options that the commands in lines on held and incomplete tables need, where there are commands."""
     if options and any("cdc-assets " in line for line in lines):
         yield f"give these commands: {options}"
@@ -250,7 +250,7 @@ def status_lines(
         *incomplete_lines((row.table, row.incomplete, row.incomplete_cause) for row in rows if row.incomplete),
     ]
     yield from stops
-    yield from _options_lines((*stops, *(row.unfinished for row in rows)), options)
+    yield from options_lines((*stops, *(row.unfinished for row in rows)), options)
 
 
 def record_lines(row: QuarantinedRow) -> Iterator[str]:

@@ -318,6 +318,12 @@ class ChangefeedSettings(Model):
     )
     _options: SourceOptions = PrivateAttr()
     _history: tuple[HistoryRule, ...] = PrivateAttr()
+    _file: Path | None = PrivateAttr(default=None)
+
+    @property
+    def file(self) -> Path | None:
+        """The settings file that describes the changefeed, None where flags, keywords or a component do."""
+        return self._file
 
     @field_validator("owners")
     @classmethod
@@ -645,9 +651,12 @@ def load(path: str | os.PathLike[str] | None = None) -> Settings:
     if not isinstance(document, dict):
         raise BadSettings(f"{file} has no `lake` and `changefeeds` at its top level. See the README for an example.")
     try:
-        return settings_of(document, file.parent)
+        settings = settings_of(document, file.parent)
     except BadSettings as error:
         raise BadSettings(f"{file}: {error.message}", file=str(file), **error.where) from None
+    for changefeed in settings.changefeeds:
+        changefeed._file = file
+    return settings
 
 
 def from_flags(warehouse: str | os.PathLike[str] | None = None, **changefeed: Any) -> Settings:

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.defs import build_changefeed_defs
 from cdc_assets.defs.checks import CHECKS
 from cdc_assets.defs.metadata import APPLIED_FIGURES
+from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import TableMoved
 from cdc_assets.lake import Lake
 from cdc_assets.lake.state import LakeState
@@ -282,6 +283,8 @@ def test_a_held_table_fails_the_check_with_its_ways_out_and_a_release_lets_it_go
     assert "release" in str(of_all.metadata["filt.t"].value)
     assert (of_table.passed, of_table.severity) == (False, dg.AssetCheckSeverity.ERROR)
     assert "cdc-assets release filt.t" in str(of_table.description)
+    options = ConfiguredFeed(location.settings, location.lake).command_options
+    assert [str(check.description).count(options) for check in (of_all, of_table)] == [1, 1]
     assert set(location.failed("ddl")) == set(location.failed("dml")) != set()
     (row,) = lake_status(location.lake)
     version = next(way.split()[way.split().index("filt.t") + 1] for way in row.ways if "filt.t" in way.split())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import signal
 import threading
 import time
@@ -38,7 +39,7 @@ from cdc_assets.pipeline.outcome import TableOutcome, TableRun
 from cdc_assets.planning.partitions import parse_partition_key
 from cdc_assets.planning.plan import Plan
 from cdc_assets.run_coordinator import CHANGEFEED_TAG, GAVE_WAY_TAG
-from cdc_assets.settings.config import CONFIG_VARIABLE
+from cdc_assets.settings.config import CONFIG_VARIABLE, load
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
@@ -82,9 +83,11 @@ class Place:
         )
 
     def catch_up(self, **config: Any) -> dg.ExecuteInProcessResult:
+        return self.launch({f"{NAME}_catch_up_tables": {"config": config}})
+
+    def launch(self, ops: dict[str, Any]) -> dg.ExecuteInProcessResult:
         job = self.defs.resolve_job_def(f"{NAME}_catch_up")
-        run = {"ops": {f"{NAME}_catch_up_tables": {"config": config}}}
-        return job.execute_in_process(run_config=run, instance=self.instance, raise_on_error=False)
+        return job.execute_in_process(run_config={"ops": ops}, instance=self.instance, raise_on_error=False)
 
     def values(self, table: str = "t") -> dict[int, str]:
         rows = LakeState(self.lake, NAME).read(TableId("s", table)).to_pylist()
@@ -151,13 +154,23 @@ def test_a_held_ddl_is_released_by_the_example_of_the_launch_form(
     assert decision == "skip"
     wrong = place.catch_up(releases={"s.t": decision})
     assert "expected schema.table@version" in reason_of(wrong)
-    place.catch_up(releases={f"s.t@{V2}": decision})
+    (shown,) = re.findall(r"({.*}) \(", held)
+    form = json.loads(shown.replace("schema.table@version", f"s.t@{V2}"))
+    place.launch(form["ops"])
     assert place.values() == {1: "a", 2: "b"}
     refused = place.catch_up(releases={f"s.t@{V3}": "apply"})
     assert "confirmed" in reason_of(refused)
     assert place.values() == {1: "a", 2: "b"}
     assert place.catch_up(releases={f"s.t@{V3}": "apply"}, confirmed=True).success
     assert place.values() == {3: "c"}
+
+
+def test_ways_out_are_given_with_the_settings_file_that_the_changefeed_is_from(tmp_path: Path) -> None:
+    file = tmp_path / "its settings.yaml"
+    file.write_text("lake: {warehouse: lake}\nchangefeeds: [{name: shop, sink_uri: 'file:///feed?protocol=csv'}]")
+    settings = load(file)
+    options = ConfiguredFeed(settings.changefeed(), settings.needed_lake()).command_options
+    assert shlex.split(options) == ["--settings", str(file), "--changefeed", "shop"]
 
 
 def test_a_partition_that_comes_in_between_the_steps_of_a_run_over_all_tables_changes_nothing(
