@@ -35,9 +35,9 @@ def parse_moment(text: str, cuts: Mapping[str, Tso]) -> Tso:
     try:
         moment = parse_iso_time(text)
     except ValueError:
-        cut_names = f", or the name of a cut: {', '.join(sorted(cuts))}" if cuts else ""
+        cut_names = f": {', '.join(sorted(cuts))}" if cuts else " (there is none yet)"
         raise BadSettings(
             f'"{text}" is no moment; expected a TSO, a time such as 2026-01-31, 2026-01-31T13:45:00 or '
-            f"2026-01-31T13:45:00+02:00{cut_names}."
+            f"2026-01-31T13:45:00+02:00, or the name of a cut{cut_names}."
         ) from None
     return last_tso((moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) // _MS)
