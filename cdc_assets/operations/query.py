@@ -105,7 +105,7 @@ def first_rows(
         chosen = tables.named(text)
         if chosen is None:
             absence = tables.absence(text)
-            raise BadSettings(absence) if absence else no_such_table(text, tables.names, "one of them")
+            raise BadSettings(absence) if absence else no_such_table(text, tables.names, "one of them, or SQL by --sql")
         state, table = chosen
         schema, pieces = _rows(state, table)
         read, count = list[pa.Table](), 0

@@ -243,6 +243,8 @@ def status_lines(
             yield f"{row.table} keeps deleted rows, counted here: those of the source are WHERE {LIVING}"
         if row.miscounted:
             yield f"rows do not add up: {row.table}: {row.miscounted}"
+        if row.set_aside:
+            yield f"{row.table}: {row.set_aside}"
         if row.unfinished:
             yield row.unfinished
     stops = [

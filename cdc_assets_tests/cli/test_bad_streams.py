@@ -96,6 +96,10 @@ def test_records_of_ydb_that_are_none_are_set_aside_by_quarantine(run: Commands,
     lake = ("--warehouse", str(tmp_path / "lake"))
     assert run("quarantine", *lake).stdout == listed
     assert "1 record is in quarantine" in run("query", "shop.t1", *lake).stderr
+    as_table = run("query", "SELECT * FROM shop.t1", *lake)
+    assert (as_table.returncode, "--sql" in as_table.stderr) == (2, True)
+    status = run("status", *lake)
+    assert (status.returncode, "shop.t1: 1 record is in quarantine" in status.stdout) == (1, True)
     of_table = run("quarantine", *lake, "--table", "shop.t1").stdout
     assert row.sentence in of_table
     assert run("quarantine", *lake, "--table", "SHOP.T1").stdout == of_table
