@@ -85,7 +85,10 @@ def inspection_lines(inspection: Inspection) -> Iterator[str]:
         (t.table, *cell, t.columns, t.versions, t.newest_version, t.files, f"{t.file_bytes:,}")
         for t, cell in zip(inspection.tables, cells, strict=True)
     ]
-    yield from grid_lines(heads, rows)
+    if rows:
+        yield from grid_lines(heads, rows)
+    elif not inspection.problems:
+        yield "There are no tables yet."
     yield from (f"  {table.table}: {' '.join(ddl.split())}" for table in inspection.tables for ddl in table.ddl)
     yield from (f"ignored {count:,}: {reason}" for reason, count in sorted(inspection.ignored.items()))
     yield from (f"held: {table.table}: {table.reason}" for table in inspection.tables if table.reason)
