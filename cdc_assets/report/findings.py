@@ -93,8 +93,11 @@ def beside_holds(groups: Iterable[FindingGroup], reasons: Mapping[str, str]) -> 
 
 
 def _repeats(group: FindingGroup, subject: GroupedSubject, reasons: Mapping[str, str]) -> bool:
+    """Return whether a reason has the words of a finding, be it of another file with the same fault."""
     reason = reasons.get(subject.table, "")
-    return group.severity is Severity.HOLD and any(text and text in reason for text in (group.sentence, subject.detail))
+    place, _, fault = subject.detail.partition(" ")
+    texts = (group.sentence, subject.detail, fault.rstrip(".") if "/" in place else "")
+    return group.severity is Severity.HOLD and any(text and text in reason for text in texts)
 
 
 def incomplete_lines(tables: Iterable[tuple[str, str, str]]) -> Iterator[str]:
@@ -114,15 +117,16 @@ def incomplete_lines(tables: Iterable[tuple[str, str, str]]) -> Iterator[str]:
         yield f"    {first_of(sorted(table for table, _ in members), 'table', _SHOWN)}"
 
 
-def problem_lines(problems: Mapping[str, str]) -> Iterator[str]:
+def problem_lines(problems: Mapping[str, str], reasons: Collection[str] = ()) -> Iterator[str]:
     """Yield the problems of files, by path, once for all paths with equal messages.
 
-    A problem that names the path of another one follows from it and is left out.
+    A problem that names the path of another one follows from it and is left out, and so is one that is among the
+    `reasons` why tables are held.
     """
     by_cause: dict[str, list[str]] = {}
     for path, message in problems.items():
         named = {word.rstrip(".,;:") for word in message.split()} & problems.keys() - {path}
-        if not named:
+        if not named and not any(message in reason for reason in reasons):
             by_cause.setdefault(message.removeprefix(path), []).append(path)
     for path, *others in by_cause.values():
         yield f"problem: {problems[path]}"

@@ -58,7 +58,7 @@ def plan_lines(
     lacking = list(incomplete_lines(incomplete))
     yield from lacking
     yield from options_lines((*(step.detail for step in steps if step.action == "hold"), *lacking), options)
-    yield from problem_lines(listing.problems)
+    yield from problem_lines(listing.problems, reasons.values())
 
 
 def step_lines(steps: Iterable[StepText]) -> Iterator[str]:
@@ -168,13 +168,11 @@ def outcome_lines(outcome: Outcome, options: str = "") -> Iterator[tuple[str, bo
     )
     reasons = {str(table.name): table.reason for table in outcome.tables}
     yield from ((line, True) for line in group_lines(beside_holds(grouped(new), reasons)))
-    standing = len(grouped(standing_findings))
+    standing = len(beside_holds(grouped(standing_findings), reasons))
     if standing:
         some = counted(standing, "warning of earlier runs stands", "warnings of earlier runs stand")
         yield f"{some}: see `cdc-assets status --warnings`", True
-    held = {table.reason for table in outcome.tables}
-    problems = {path: message for path, message in outcome.problems.items() if message not in held}
-    yield from ((line, True) for line in problem_lines(problems))
+    yield from ((line, True) for line in problem_lines(outcome.problems, reasons.values()))
     stopped_states = Counter(str(table.state) for table in outcome.tables if table.state.stopped)
     end = "; ".join(f"{counted(count, 'table')} {state}" for state, count in stopped_states.items())
     if not end and not any(table.steps for table in outcome.tables):

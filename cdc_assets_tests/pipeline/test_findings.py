@@ -272,6 +272,27 @@ def test_a_problem_is_said_once_for_all_files_and_not_for_what_follows_from_it()
     ]
 
 
+def test_what_holds_a_table_is_said_once_by_a_run_whichever_of_its_files_were_sampled(runs: Runs) -> None:
+    runs.feed.create("s.t")
+    for number in (1, 2, 3):
+        path = runs.feed.rows("s.t", FIRST, [("I", FIRST + number, number, "a")])
+        path.write_bytes(path.read_bytes().replace(b"\r\n", b"\n"))
+    first, second = ("\n".join(line for line, _ in outcome_lines(runs.apply(FIRST + 9))) for _ in range(2))
+    assert first.count("ends its records with LF") == second.count("ends its records with LF") == 1
+    assert "1 warning of earlier runs stands" in second  # about the settings; the hold is said above
+
+
+def test_a_plan_says_once_that_a_schema_file_cannot_be_read(tmp_path: Path) -> None:
+    feed = LittleFeed(tmp_path)
+    feed.create("s.t")
+    feed.ddl("s.t", FIRST + 1, "ALTER TABLE `t` ADD COLUMN `w` INT", 5, wide=True)
+    next(feed.bucket.rglob(f"schema_{FIRST + 1}_*")).write_text("{")
+    feed.publish(FIRST + 2)
+    listing, planned = feed.pipeline_into(MemoryLake()).planner.plan()
+    lines = "\n".join(plan_lines(describe_plan(planned), listing, 0, {}, ()))
+    assert lines.count("it is not JSON") == 1
+
+
 def test_a_plan_shows_both_names_of_a_rename() -> None:
     config = Case("C_ddl_tables").config("csv-ts")
     settings = config.settings(config.bucket())
