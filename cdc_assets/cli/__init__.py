@@ -396,8 +396,18 @@ def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | Non
     lake, _ = named_lake(warehouse, settings)
     with read_ledger(lake) as ledger:
         feeds = ledger.states()
-        if forget and not sum(ledger.remove_files(feed, forget) for feed in feeds):
-            raise BadSettings(f"no file of these is known: {', '.join(forget)}. See `cdc-assets files` for the paths.")
+        if forget:
+            recorded = {entry.path for feed in feeds for entry in ledger.files(feed)}
+            unwritten = {path for feed in feeds for path in ledger.unwritten(feed)}
+            for path in (path for path in forget if path not in recorded):
+                if path in unwritten:
+                    raise BadSettings(
+                        f"{path} was never listed, and its writer may still write it: there is nothing to forget. The "
+                        "table goes on; the warning ends once the file is there or its index names another one."
+                    )
+                raise BadSettings(f"{path} is not known. See `cdc-assets files` for the paths.")
+            for feed in feeds:
+                ledger.remove_files(feed, forget)
         entries = [
             text
             for feed, states in feeds.items()
@@ -405,6 +415,9 @@ def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | Non
         ]
     if as_json:
         show_json([dataclasses.asdict(entry) for entry in entries])
+        return DONE
+    if forget:
+        click.echo(f"Forgotten: {', '.join(forget)}. The next `cdc-assets apply` goes on without what is missing.")
         return DONE
     heads = "changefeed,path,table,rows,bytes,first position,last position,its time,run,snapshot,read at".split(",")
     show_grid(heads, [["" if cell is None else cell for cell in dataclasses.astuple(entry)] for entry in entries])

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from click.testing import CliRunner, Result
+
+from cdc_assets.cli import commands
 from cdc_assets.ledger import Ledger
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
@@ -42,6 +45,11 @@ class _Feed:
         )
 
 
+def forget(warehouse: Path, *paths: str) -> Result:
+    options = [word for path in paths for word in ("--forget", path)]
+    return CliRunner().invoke(commands, ["files", "--warehouse", str(warehouse), *options], standalone_mode=False)
+
+
 def states(outcome: Outcome) -> dict[str, str]:
     return {str(table.name): table.state for table in outcome.tables}
 
@@ -65,9 +73,24 @@ def test_a_person_can_say_that_a_lost_file_does_not_matter(tmp_path: Path) -> No
     feed = _Feed(tmp_path, "7")
     feed.paths[1].unlink()
     feed.apply(10)
-    feed.ledger.remove_files("little", [path.path for path in feed.ledger.unread("little")])
+    (path,) = (entry.path for entry in feed.ledger.unread("little"))
+    forgotten = forget(tmp_path, path)
+    assert (forgotten.exit_code, path in forgotten.output, "snapshot" in forgotten.output) == (0, True, False)
     assert states(feed.apply(11))["shop.a"] == "applied"
     assert feed.rows() == [1]
+
+
+def test_what_may_still_be_written_or_is_unknown_cannot_be_forgotten(tmp_path: Path) -> None:
+    feed = _Feed(tmp_path)
+    feed.paths[1].unlink()
+    feed.apply(10)
+    (path,) = feed.ledger.unwritten("little")
+    read = f"shop/a/{FIRST}/{feed.paths[0].name}"
+    for paths, reason in (([path], "may still write it"), ([read, "shop/a/1/none.csv"], "none.csv is not known")):
+        refused = forget(tmp_path, *paths)
+        assert reason in str(refused.exception)
+    assert feed.ledger.unwritten("little") == {path}
+    assert read in {entry.path for entry in feed.ledger.files("little")}
 
 
 def test_a_file_that_is_read_may_be_removed(tmp_path: Path) -> None:
