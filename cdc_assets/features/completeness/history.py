@@ -91,20 +91,37 @@ class _GapPlay:
             key=lambda entry: entry[0],
         )
         for version, group in groupby(ordered, key=lambda entry: entry[0]):
-            self._prove(version)
-            self._end_by_repair(version)
+            if self._proven:
+                self._prove(version)
+            if self._whole:
+                self._end_by_repair(version)
             events = [(life, event, until) for _, life, event, until in group]
             partners = (event.other for _, event, _ in events if isinstance(event, Exchanged))
             before = {life: _at(self._now.get(life), version) for life in partners}
             for life, event, until in events:
                 if life in self._held:
                     continue
-                state = self._after(life, event, before)
-                self._now[life] = self._without_missed(life, event, _begin(state, event), until, state)
-                self._newest[life] = event, until
+                # Most DDL change no row; they end here, without a call.
+                state, lack = self._now.get(life), event.file.filling.lack
+                if state is None:
+                    state = _whole(event) or self._lacking(life, event)
+                elif isinstance(event, Exchanged):
+                    state = _exchanged(event, state, before[event.other])
+                elif (isinstance(event, Renamed) and lack is Lack.LEFT_OUT) or (
+                    ddl.unlogged_rows(event.file) and not isinstance(event, Held)
+                ):
+                    state = self._lacking(life, event)
+                elif DeleteRows(None) in event.changes and _is_by_source(event):
+                    state = self._emptied(life, event)
+                elif isinstance(event, Changed) and event.otherwise:
+                    state = self._decided(life, event, state)
+                losses = () if event.name is None else self._missed.get(event.name, ())
+                if losses:
+                    state = self._without_missed(life, losses, _begin(state, event), until, state)
+                self._now[life], self._newest[life] = state, (event, until)
                 if isinstance(event, Held):
                     self._held.add(life)
-                self.gaps[life].append((version, self._now[life]))
+                self.gaps[life].append((version, state))
         self._prove(FOREVER)
         self._end_by_repair(FOREVER)
 
@@ -126,33 +143,24 @@ class _GapPlay:
         """Let tables lack nothing from before repairs of all their rows that were as of positions before a version."""
         for life in [life for life in self._now.keys() & self._whole.keys() if self._whole[life] < until]:
             at, (event, end) = self._whole.pop(life), self._newest[life]
-            self._now[life] = self._without_missed(life, event, at, end, Whole.REPAIR)
+            losses = () if event.name is None else self._missed.get(event.name, ())
+            self._now[life] = self._without_missed(life, losses, at, end, Whole.REPAIR)
             self.gaps[life].append((event.at, self._now[life]))
 
-    def _after(self, life: Life, event: Event, before: Mapping[Life, Gap | Whole | None]) -> Gap | Whole:
-        """Return the gap of a life after an event, or why it has none; `before` is that of partners of exchanges."""
-        if life not in self._now:
-            return _whole(event) or self._lacking(life, event)
-        state = self._now[life]
-        current = _at(state, event.at)
-        if isinstance(event, Exchanged):
-            partner = before[event.other]
-            both = current if isinstance(current, Gap) or not isinstance(partner, Gap) else partner
-            return (both if event.partitioned else partner) or state
-        left_out = event.file.filling.lack is Lack.LEFT_OUT
-        if isinstance(event, Renamed) and left_out:
-            return self._lacking(life, event)
-        if ddl.unlogged_rows(event.file) and not isinstance(event, Held):
-            return self._lacking(life, event)
-        if DeleteRows(None) in event.changes and _is_by_source(event):
-            self.shown.pop(life, None)
-            refilled = left_out or event.file.filling.by is not None
-            return self._lacking(life, event) if refilled else Whole.TRUNCATE
-        if isinstance(event, Changed) and event.otherwise and not isinstance(current, Gap):
-            text = decided_text(event.at, dropped=DeleteRows(None) in event.changes)
-            offer = _offer(self._history.offered.get(life), event.at)
-            return Gap(life, offer, Filling(Lack.DECIDED), text, event.at - 1, accepted=True)
-        return state
+    def _emptied(self, life: Life, event: Event) -> Gap | Whole:
+        """Return the state of a life whose rows a DDL deletes, some of which may come again with the feed."""
+        self.shown.pop(life, None)
+        filling = event.file.filling
+        refilled = filling.by is not None or filling.lack is Lack.LEFT_OUT
+        return self._lacking(life, event) if refilled else Whole.TRUNCATE
+
+    def _decided(self, life: Life, event: Event, state: Gap | Whole) -> Gap | Whole:
+        """Return the state of a life whose DDL was decided to have another effect on rows than in the source."""
+        if isinstance(_at(state, event.at), Gap):
+            return state
+        text = decided_text(event.at, dropped=DeleteRows(None) in event.changes)
+        offer = _offer(self._history.offered.get(life), event.at)
+        return Gap(life, offer, Filling(Lack.DECIDED), text, event.at - 1, accepted=True)
 
     def _lacking(self, life: Life, event: Event) -> Gap | Whole:
         """Return the gap of a life that lacks rows from before an event, unless somebody said that it had none."""
@@ -166,14 +174,13 @@ class _GapPlay:
         return Gap(life, "" if offered is None else offered.uri, filling)
 
     def _without_missed(
-        self, life: Life, event: Event, begin: Tso | None, until: Tso, state: Gap | Whole
+        self, life: Life, losses: Sequence[MissedMessages], begin: Tso | None, until: Tso, state: Gap | Whole
     ) -> Gap | Whole:
         """Return the state of a life from an event to the next one; its rows may be in messages that were not read.
 
         It must have all rows from position `begin` on, and lacks some anyway with None. The gap begins behind the first
         of them, and is accepted only where all are: what nobody accepted is shown.
         """
-        losses = () if event.name is None else self._missed.get(event.name, ())
         complete = is_complete(life, self._rules.complete)
         due = sorted(
             loss
@@ -187,6 +194,15 @@ class _GapPlay:
         assert begin is not None
         behind = max(min(loss.since for loss in due), begin if state is Whole.REPAIR else 0)
         return Gap(life, offer, Filling(Lack.EXPIRED), missed_text(shown), behind, shown[0].accepted)
+
+
+def _exchanged(event: Exchanged, state: Gap | Whole, partner: Gap | Whole | None) -> Gap | Whole:
+    """Return the state of a life after an exchange with a partner: a partitioned table has rows of both then."""
+    if not event.partitioned:
+        return partner or state
+    own = _at(state, event.at)
+    both = own if isinstance(own, Gap) or not isinstance(partner, Gap) else partner
+    return both or state
 
 
 def begun_late(table: TableHistory, since: Tso, offered: Base | None = None) -> TableHistory:

@@ -273,7 +273,7 @@ def _scanned(older: OlderTables, options: MessageOptions) -> frozenset[TableId]:
     sql, scanning = codec_of(options).source_sql, {"INITIAL_SCAN": "TRUE"}.items()
     if sql is None:
         return frozenset()
-    topics = (topic for topic, options in older.changefeeds.items() if scanning <= options.items())
+    topics = (topic for topic, values in older.changefeeds.items() if scanning <= values.items())
     return frozenset(TableId.of_path(topic.rpartition("/")[0], sql.schema).folded for topic in topics)
 
 
