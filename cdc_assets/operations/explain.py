@@ -126,7 +126,7 @@ def _explained(
             f"the changes of the row through {forgotten_through}: it is in the table again, and the log has none of "
             "keys that were forgotten"
         )
-    hidden = forgotten and row is None
+    hidden, snapshots = forgotten and row is None, lake.labelled_snapshots(life) if applied is not None else ()
     shown = {name: "***" if hidden else value_text(value) for name, value in next(python_rows(lake_key)).items()}
     return RowExplanation(
         table=history.last_name or life.born_as,
@@ -134,7 +134,7 @@ def _explained(
         row=None if row is None else {name: value_text(value) for name, value in row.items() if name != COMMIT_TS},
         row_is_hidden=is_masked_otherwise,
         position=None if row is None else row[COMMIT_TS],
-        changes=tuple(_changes(images, events, read_before, lake.labelled_snapshots(life) if applied else ())),
+        changes=tuple(_changes(images, events, read_before, snapshots, {record.place for record in aside})),
         events=tuple(_events(pipeline, life, history.events, since, last, until)),
         set_aside=aside,
         gone=tuple(dict.fromkeys(gone)),
@@ -415,12 +415,13 @@ def _changes(
     events: Sequence[Event],
     read_before: Mapping[str, FileEntry],
     snapshots: Sequence[tuple[Tso, int]],
+    aside: Collection[str],
 ) -> Iterator[RowChange]:
     """Yield the changes: images of one position together, each with what it changed. What came twice is one change.
 
     Between them the row is what `events` make of it, one of which may remove it. `snapshots` are those of the table by
-    position: the first at or beyond a change brought it, and its window began where the one before stood. The run is
-    that by which the file was read last, if it made this snapshot.
+    position: the first at or beyond a change brought it, and its window began where the one before stood, but for
+    records that were set `aside`, by place. The run is that by which the file was read last, if it made this snapshot.
     """
     row: dict[str, Any] | None = None
     remaining_events = list(events)
@@ -445,16 +446,16 @@ def _changes(
         row = None if entering is None else entering.values(before)
         image = entering or leaving
         assert image is not None
-        entry = read_before.get(image.path)
+        entry, place = read_before.get(image.path), image.place()
         made = bisect_left(snapshots, position, key=lambda snapshot: snapshot[0])
-        is_there = 0 < made < len(snapshots)  # what stood before the oldest one is not known
+        is_there = 0 < made < len(snapshots) and place not in aside  # what stood before the oldest one is not known
         (lo, _), (hi, snapshot_id) = snapshots[made - 1 : made + 1] if is_there else ((0, 0), (0, None))
         yield RowChange(
             position,
             tso_time(position),
             kind,
             _changed(before, row, image.columns),
-            image.place(),
+            place,
             lo,
             hi,
             entry.run if entry is not None and entry.snapshot == snapshot_id else "",

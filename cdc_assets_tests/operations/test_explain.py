@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.features.quarantine.operations import replay
 from cdc_assets.formats import UniformReader
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.explanation import RowExplanation
@@ -288,6 +289,17 @@ def test_a_record_in_quarantine_is_told_of_the_key_that_it_has(tmp_path: Path) -
     (aside,) = shop.explain("17").set_aside
     assert aside.place.endswith("line 2")
     assert [shop.explain(key).set_aside for key in ("18", "1", "7")] == [(), (), ()]
+
+
+def test_a_record_that_was_replayed_came_with_no_window(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, quarantine=True)
+    path = shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 17, "a"), ("U", FIRST + 2, 17, "18" * 21)])
+    shop.apply(FIRST + 5)
+    path.write_bytes(path.read_bytes().replace(b"18" * 21, b"18"))
+    (done,) = replay(shop.pipeline())
+    assert done.waiting == 0
+    changes = shop.explain("17").changes
+    assert [(change.hi, change.snapshot is None) for change in changes] == [(FIRST + 5, False), (0, True)]
 
 
 @pytest.mark.parametrize("sealed", [True, False])
