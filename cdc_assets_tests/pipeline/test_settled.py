@@ -198,6 +198,19 @@ def test_rows_that_came_unseen_into_a_closed_directory_hold_the_table_until_it_i
     assert dated.apply(FIRST + 5 * DAY + 60).tables[0].state != "held"
 
 
+def test_a_file_of_another_protocol_in_a_settled_directory_holds_its_table(
+    dated: Dated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = dated.put(0, FIRST + 5 * DAY + 30)
+    foreign = file.rename(file.with_suffix(".json"))
+    monkeypatch.setattr(settling, "LOOK_AGAIN_SECONDS", 0)
+    monkeypatch.setattr(settling, "_OPEN_FILES", 0)
+    states = [dated.apply(FIRST + 5 * DAY + checkpoint).tables[0].state for checkpoint in (40, 50)]
+    assert states[-1] == "held"
+    foreign.unlink()
+    assert dated.apply(FIRST + 5 * DAY + 60).complete
+
+
 def test_late_rows_of_one_table_are_found_by_a_look_at_everything_for_the_sake_of_another(dated: Dated) -> None:
     dated.feed.create("db.u")
     for number in (1, 2):

@@ -341,15 +341,10 @@ class _NamesByKind:
     def _place(self, path: str, size: int, etag: str, modified: float) -> str:
         """Keep what belongs to a changefeed; return the reason for ignoring the rest."""
         directory, _, name = path.rpartition("/")
-        file = parse_data_name(name) if directory else None
-        if file is not None and file[2] in _DATA_EXTENSIONS and size and ".tmp." not in name:  # nearly all of them
-            if self.unchanged.takes(directory, path, size, etag):
-                return ""
-            if file[2] == self.extension:
-                self.data_entries.setdefault(directory, []).append((path, size, etag, file[0], file[1], modified))
-            else:
-                self.others.append(path)
-                self.mixed.add(directory)
+        file = _data_name(name, size) if directory else None
+        if file is not None:  # nearly all of them
+            if not self.unchanged.takes(directory, path, size, etag):
+                self._keep(path, file, size, etag, modified)
             return ""
         if name.endswith(".tmp") or ".tmp." in name:
             return "unfinished upload (.tmp)"
@@ -370,9 +365,18 @@ class _NamesByKind:
         """Keep the data files of a directory that are no longer what they were when they were settled."""
         for path, size, etag, modified in entries:
             directory, _, name = path.rpartition("/")
-            file = parse_data_name(name) if directory == settled.directory and settled.has(path) else None
-            if file is not None and file[2] == self.extension and size and ".tmp." not in name:
-                self.data_entries.setdefault(directory, []).append((path, size, etag, file[0], file[1], modified))
+            file = _data_name(name, size) if directory == settled.directory and settled.has(path) else None
+            if file is not None:
+                self._keep(path, file, size, etag, modified)
+
+    def _keep(self, path: str, file: tuple[str, int, str], size: int, etag: str, modified: float) -> None:
+        """Keep a data file, which has this (dispatcher, number, extension), or the path of one of another protocol."""
+        directory, (dispatcher, number, extension) = path.rpartition("/")[0], file
+        if extension == self.extension:
+            self.data_entries.setdefault(directory, []).append((path, size, etag, dispatcher, number, modified))
+        else:
+            self.others.append(path)
+            self.mixed.add(directory)
 
     def foreign_files(self, protocol: str, uri: str, any_data: bool) -> dict[str, str]:
         """Return problems by path: data files of other protocols. Raises BadSettings when there are no others."""
@@ -392,6 +396,12 @@ class _NamesByKind:
             )
             problems[path] = reason
         return problems
+
+
+def _data_name(name: str, size: int) -> tuple[str, int, str] | None:
+    """Return (dispatcher, number, extension) of a data file of any protocol, None for other and unfinished files."""
+    file = parse_data_name(name)
+    return file if file is not None and file[2] in _DATA_EXTENSIONS and size and ".tmp." not in name else None
 
 
 def _writes_index_last(schema_files: Iterable[SchemaFile]) -> Callable[[IndexFile], bool]:
