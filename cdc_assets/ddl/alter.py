@@ -407,10 +407,10 @@ def _option_spec(at: Cursor) -> list[Spec]:
 def _table_options(at: Cursor, convert: bool) -> list[Spec]:
     """Table options may stand in a row without commas: `COMMENT = 'x' COLLATE = y`."""
     commented = at.sees("COMMENT")
-    table_options = options(at)
+    settings = options(at)
     option_specs: list[Spec] = []
-    if table_options.charset or table_options.collation:
-        option_specs.append(CharsetSpec(table_options.collation or default_collation(table_options.charset), convert))
-    if table_options.comment or commented:
-        option_specs.append(TableCommentSpec(table_options.comment))
+    if settings.charset or settings.collation:
+        option_specs.append(CharsetSpec(settings.collation or default_collation(settings.charset), convert))
+    if settings.comment or commented:
+        option_specs.append(TableCommentSpec(settings.comment))
     return option_specs + ([PartitionBySpec(partitioning(at.rest()))] if at else [])

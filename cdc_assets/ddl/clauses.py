@@ -337,20 +337,13 @@ def table(at: Cursor) -> TableBody:
         if depth == 0 and (opened or token.is_word("SELECT") or token.is_word("AS")):
             raise Unreadable("the columns that the query adds are not known")
         depth += token.is_word("(") - token.is_word(")")
-    table_options = options(at)
+    settings = options(at)
     parts = partitioning(at.rest()) if at else None
     inline = [own for text in columns for own in inline_indexes(text)]
     all_indexes = named([*inline, *(_over_periods(made, periods) for made in indexes)])
-    versioned |= table_options.versioned
+    versioned |= settings.versioned
     return TableBody(
-        tuple(columns),
-        all_indexes,
-        table_options.charset,
-        table_options.collation,
-        parts,
-        table_options.comment,
-        clustered,
-        versioned,
+        tuple(columns), all_indexes, settings.charset, settings.collation, parts, settings.comment, clustered, versioned
     )
 
 

@@ -46,9 +46,9 @@ def number(op: str, *args: Predicate) -> Predicate:
     return Predicate(op, args, type="int", nullable=any(arg.nullable for arg in args))
 
 
-def compare(op: str, first: Predicate, right: Predicate) -> Predicate:
-    """Return `left op right`, false for NULL."""
-    return Predicate(op, (first, right), nullable=first.nullable or right.nullable)
+def compare(op: str, first: Predicate, second: Predicate) -> Predicate:
+    """Return `first op second`, false for NULL."""
+    return Predicate(op, (first, second), nullable=first.nullable or second.nullable)
 
 
 def is_null(value: Predicate) -> Predicate:
@@ -194,14 +194,14 @@ def _unary(at: Cursor, schema: TableSchema) -> Predicate:
     raise Unreadable(f'"{token.raw}" is not known in a partition expression')
 
 
-def _arithmetic(op: str, first: Predicate, right: Predicate) -> Predicate:
-    if first.type != "int" or right.type != "int":
+def _arithmetic(op: str, first: Predicate, second: Predicate) -> Predicate:
+    if first.type != "int" or second.type != "int":
         raise Unreadable(f"arithmetic ({op}) on other than integers below 2^63 is not evaluated here")
-    if op in ("div", "mod") and (right.op != "literal" or int(right.value) == 0):
+    if op in ("div", "mod") and (second.op != "literal" or int(second.value) == 0):
         raise Unreadable(f"{op.upper()} by other than a constant is not evaluated here")
-    if first.op == right.op == "literal":
-        return literal("int", str(_fold(op, int(first.value), int(right.value))))
-    return number(op, first, right)
+    if first.op == second.op == "literal":
+        return literal("int", str(_fold(op, int(first.value), int(second.value))))
+    return number(op, first, second)
 
 
 def _fold(op: str, a: int, b: int) -> int:

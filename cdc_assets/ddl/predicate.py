@@ -90,15 +90,15 @@ def _spark_comparison(predicate: Predicate, narrow: Collection[str]) -> str:
 
     Spark would make a null of such a comparison while it optimizes, and fail where a scan is to take that as a filter.
     """
-    first, right = predicate.args
+    first, second = predicate.args
     value = spark_sql(first, narrow)
-    if first.type == "int" and first.op != "literal" and right.op == "literal":
+    if first.type == "int" and first.op != "literal" and second.op == "literal":
         bits = 32 if first.value in narrow or first.op in _PARTS else 64
-        bound, limit = int(right.value), 1 << (bits - 1)
+        bound, limit = int(second.value), 1 << (bits - 1)
         if not -limit <= bound < limit:
             holds = predicate.op != "=" and (predicate.op == "<") == (bound > 0)
             return str(holds).lower() if not holds or not predicate.nullable else f"({value} IS NOT NULL)"
-    comparison = f"{value} {predicate.op} {spark_sql(right, narrow)}"
+    comparison = f"{value} {predicate.op} {spark_sql(second, narrow)}"
     return f"coalesce({comparison}, false)" if predicate.nullable else f"({comparison})"
 
 
@@ -165,8 +165,8 @@ def polars_expr(predicate: Predicate) -> pl.Expr:
         return condition
     values = [polars_expr(arg) for arg in args]
     if op in _COMPARISONS:
-        first, right = values
-        result = first < right if op == "<" else first >= right if op == ">=" else first == right
+        first, second = values
+        result = first < second if op == "<" else first >= second if op == ">=" else first == second
         return result.fill_null(False)
     if op == "not":
         return ~values[0]

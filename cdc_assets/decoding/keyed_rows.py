@@ -207,10 +207,8 @@ def read_replay(replay: RecordReplay, reader: SplitReader, place: int) -> Window
     window = reduced(step, [replace(decoded_window, rejects=())], is_part=marks)
 
     def others() -> pa.Table:
-        others_changes = decoded_window.changes.filter(
-            pc.invert(_targets(decoded_window.changes, step, replay.targets, reader))
-        )
-        return reduced(step, [Window(others_changes)]).changes
+        rest = decoded_window.changes.filter(pc.invert(_targets(decoded_window.changes, step, replay.targets, reader)))
+        return reduced(step, [Window(rest)]).changes
 
     changes = _to_present(kind.replayed(window.changes, others, step.schema), replay, place)
     offset = sum(len(earlier.files) for earlier_place, earlier in replay.windows if earlier_place < place)

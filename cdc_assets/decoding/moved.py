@@ -103,19 +103,17 @@ def resolve_moved_columns(frame: pl.DataFrame, by: Sequence[str], changes: pa.Ta
                 taken[image] = lookup.stated.get(name, image)
             if taken != rows:
                 changes = changes.set_column(at, changes.schema.field(at), changes.column(name).take(pa.array(taken)))
-    unchanged_lists = changes.column(UNCHANGED).to_pylist()
+    lists = changes.column(UNCHANGED).to_pylist()
     roots: list[int | None] = [None] * len(rows)
     for image, lookup in lookups.items():
-        unchanged_lists[image] = lookup.unstated or None
+        lists[image] = lookup.unstated or None
         roots[image] = lookup.root if lookup.unstated else None
     kind = base_type(changes, schema)
     base_keys = [changes.column(name).combine_chunks().take(pa.array(roots, pa.int64())) for name in schema.key]
     mask = pa.array([root is None for root in roots])
     bases = pa.StructArray.from_arrays(base_keys, fields=list(kind), mask=mask)
     place_of = changes.schema.get_field_index(UNCHANGED)
-    changes = changes.set_column(
-        place_of, changes.schema.field(place_of), pa.array(unchanged_lists, pa.list_(pa.string()))
-    )
+    changes = changes.set_column(place_of, changes.schema.field(place_of), pa.array(lists, pa.list_(pa.string())))
     return changes.append_column(pa.field(BASE, kind), bases)
 
 

@@ -51,11 +51,9 @@ def state_fault(state: LakeState, life: Life, since: Tso, schema: TableSchema) -
     if mirror is not None and None not in (mirror.name, table.name) and _place(mirror) == _place(table):
         rows = TableScan(state, mirror)
         faults += _differences(scan, rows, since, schema)
-        open_, row_count = scan.count(f"{END_TS} IS NULL"), rows.count("")
-        if table.since is None and open_ != row_count:
-            faults.append(
-                f"there are {counted(open_, 'open state')}, and {mirror.name} has {counted(row_count, 'row')}"
-            )
+        open_, count = scan.count(f"{END_TS} IS NULL"), rows.count("")
+        if table.since is None and open_ != count:
+            faults.append(f"there are {counted(open_, 'open state')}, and {mirror.name} has {counted(count, 'row')}")
     return f"{life}: {'; '.join(faults)}. Rebuild it: cdc-assets rebuild {life}." if faults else ""
 
 

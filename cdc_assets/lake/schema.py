@@ -118,15 +118,11 @@ def create(session: StepSession, identifier: Identifier, step: CreateTable, work
     return work.underlyingOps()
 
 
-def given_properties(settings: Mapping[str, str], before: Mapping[str, str] = {}) -> dict[str, str | None]:
+def given_properties(own: Mapping[str, str], before: Mapping[str, str] = {}) -> dict[str, str | None]:
     """Return the properties of a table that a person gives it, with their record, in place of those given before."""
-    if settings == before:
+    if own == before:
         return {}
-    return {
-        **dict.fromkeys(before),
-        **settings,
-        GIVEN: json.dumps(dict(settings), sort_keys=True) if settings else None,
-    }
+    return {**dict.fromkeys(before), **own, GIVEN: json.dumps(dict(own), sort_keys=True) if own else None}
 
 
 def _columns_text(columns: Iterable[Column], own: Iterable[OwnColumn]) -> str:

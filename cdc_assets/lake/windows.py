@@ -104,14 +104,12 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: StagedWindow) -> St
                 if batch.unmade is not None and (may_lack or records.waits(step.life.source)):
                     batch = dataclasses.replace(batch, unmade=None)
                 with records.bringing_in(step.life, records.fitting(step, io, stage.rejects_of(io, staged))) as mark:
-                    layout_properties = (
+                    texts = (
                         {}
                         if step.layout is None
                         else given_properties(step.layout.properties, work.lake_table.layout.properties)
                     )
-                    alike, passed, missing = commit_stage(
-                        work.target, label, step, staged, batch, io, mark, layout_properties
-                    )
+                    alike, passed, missing = commit_stage(work.target, label, step, staged, batch, io, mark, texts)
             ends = _writes_more(step)
             result = bench.result(work, started, staged.report, 0 if ends else batch.leaving)
             before, after = work.lake_table.data_files, bench.state.last(step.life).data_files
@@ -184,10 +182,8 @@ def replay_records(bench: Workbench, replay: RecordReplay, reader: SplitReader) 
     if equal_rows:
         done = added()
         records.close(life, done)
-        open_lines = {
-            path: frozenset(n for n in lines if (path, n) not in done) for path, lines in replay.targets.items()
-        }
-        replay = dataclasses.replace(replay, targets={path: lines for path, lines in open_lines.items() if lines})
+        due = {path: frozenset(n for n in lines if (path, n) not in done) for path, lines in replay.targets.items()}
+        replay = dataclasses.replace(replay, targets={path: lines for path, lines in due.items() if lines})
     (lookup,) = run_tasks(spark, 1, lambda _: find_keys(replay, reader))
     fitting = [(path, n) for path, lines in replay.targets.items() for n in lines if (path, n) not in lookup.bad]
     if not fitting:

@@ -191,12 +191,10 @@ def _with_events(
     Those are the ones that are not landed, or all of them where they come in the place of a split.
     """
     tables_alone = {table for table in lacking if landed.get(table, _LandedEvents()).alone}
-    new_ordinals = [line.ordinals if line.table in tables_alone else line.new for line in lines]
+    fresh = [line.ordinals if line.table in tables_alone else line.new for line in lines]
     place = rows.schema.get_field_index("ordinals")
     kind = rows.schema.field(place)
-    return rows.set_column(place, kind, pa.array(new_ordinals, kind.type)).filter(
-        pa.array(list(map(bool, new_ordinals)))
-    )
+    return rows.set_column(place, kind, pa.array(fresh, kind.type)).filter(pa.array(list(map(bool, fresh))))
 
 
 def accept_loss(landing: Landing, lost: OffsetRange, by: DecidedBy = DecidedBy()) -> None:

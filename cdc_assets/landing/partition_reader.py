@@ -141,22 +141,18 @@ def refuse_another_log(
     are left out, and so are messages that are gone: whoever deletes them keeps the offsets of the others.
     """
     for offset_range in ranges:
-        newest = landed.newest.get(offset_range.partition)
-        if (
-            newest is None
-            or offset_range.partition.topic in landed.topic_ids
-            or newest.offset < ends[offset_range.partition].low
-        ):
+        partition, newest = offset_range.partition, landed.newest.get(offset_range.partition)
+        if newest is None or partition.topic in landed.topic_ids or newest.offset < ends[partition].low:
             continue
         try:
-            batches = [*log.read(OffsetRange(offset_range.partition, newest.offset, newest.offset + 1))]
+            batches = [*log.read(OffsetRange(partition, newest.offset, newest.offset + 1))]
         except InputError as error:
             if not error.where.get("gone"):  # else it expired meanwhile
                 raise
             continue
         if any(batch.num_rows and as_landed(whole(batch), 0) != newest for batch in batches):
             at = f"has another message at offset {newest.offset} than was landed"
-            raise created_anew(offset_range.partition, at, offset_range.start)
+            raise created_anew(partition, at, offset_range.start)
 
 
 def created_anew(partition: Partition, reason: str, start: int) -> InputError:
@@ -211,25 +207,23 @@ def read_range(
     and their loss is not accepted in what is `landed`. What compaction may have taken away too soon, and tombstones
     that an archive does not have, are noted.
     """
-    at = offset_range.start
+    partition, at = offset_range.partition, offset_range.start
     with closing(read_ahead(log.read(offset_range))) as batches:
         for batch in batches:
             if batch.num_rows:
                 behind = batch.column("offset")[-1].as_py() + 1
                 if behind - at != batch.num_rows:
-                    _refuse_missing(
-                        log, landed, offset_range.partition, [at - 1, *batch.column("offset").to_pylist()], noted
-                    )
+                    _refuse_missing(log, landed, partition, [at - 1, *batch.column("offset").to_pylist()], noted)
                 at = behind
                 put_back = pc.sum(pc.equal(batch.column("timestamp_type"), PUT_BACK)).as_py()
                 if put_back:
-                    noted[_LEFT_OUT.format(offset_range.partition.topic)] += put_back
-                rest = OffsetRange(offset_range.partition, at, offset_range.stop)
+                    noted[_LEFT_OUT.format(partition.topic)] += put_back
+                rest = OffsetRange(partition, at, offset_range.stop)
                 if take(batch, rest) and len(rest):
                     return rest
     if at < offset_range.stop:
-        _refuse_missing(log, landed, offset_range.partition, [at - 1, offset_range.stop], noted)
-    return OffsetRange(offset_range.partition, offset_range.stop, offset_range.stop)
+        _refuse_missing(log, landed, partition, [at - 1, offset_range.stop], noted)
+    return OffsetRange(partition, offset_range.stop, offset_range.stop)
 
 
 def _refuse_missing(

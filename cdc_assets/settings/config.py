@@ -371,9 +371,7 @@ class ChangefeedSettings(Model):
         if misplaced := [kind for kind, policy in spelled.items() if policy == "keep" and kind not in _KEEPABLE]:
             raise ValueError(f'"keep" is for {" and ".join(_KEEPABLE)}, not for {misplaced[0]}')
         for policy, fitting in (("skip", _SKIPPABLE), ("hold", _HOLDABLE)):
-            for kind in (
-                kind for kind, policy_name in spelled.items() if policy_name == policy and kind not in fitting
-            ):
+            for kind in (kind for kind, value in spelled.items() if value == policy and kind not in fitting):
                 raise ValueError(f'"{policy}" is not for {kind}: later rows would have no table')
         return spelled
 

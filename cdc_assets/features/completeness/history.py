@@ -106,13 +106,17 @@ class _GapPlay:
                 if state is None:
                     state = _whole(event) or self._lacking(life, event)
                 elif isinstance(event, Exchanged):
-                    state = _exchanged(event, state, before[event.other])
+                    own, partner = _at(state, version), before[event.other]
+                    both = own if isinstance(own, Gap) or not isinstance(partner, Gap) else partner
+                    state = (both if event.partitioned else partner) or state
                 elif (isinstance(event, Renamed) and lack is Lack.LEFT_OUT) or (
                     ddl.unlogged_rows(event.file) and not isinstance(event, Held)
                 ):
                     state = self._lacking(life, event)
                 elif DeleteRows(None) in event.changes and _is_by_source(event):
-                    state = self._emptied(life, event)
+                    self.shown.pop(life, None)
+                    refilled = event.file.filling.by is not None or lack is Lack.LEFT_OUT
+                    state = self._lacking(life, event) if refilled else Whole.TRUNCATE
                 elif isinstance(event, Changed) and event.otherwise:
                     state = self._decided(life, event, state)
                 losses = () if event.name is None else self._missed.get(event.name, ())
@@ -146,13 +150,6 @@ class _GapPlay:
             losses = () if event.name is None else self._missed.get(event.name, ())
             self._now[life] = self._without_missed(life, losses, at, end, Whole.REPAIR)
             self.gaps[life].append((event.at, self._now[life]))
-
-    def _emptied(self, life: Life, event: Event) -> Gap | Whole:
-        """Return the state of a life whose rows a DDL deletes, some of which may come again with the feed."""
-        self.shown.pop(life, None)
-        filling = event.file.filling
-        refilled = filling.by is not None or filling.lack is Lack.LEFT_OUT
-        return self._lacking(life, event) if refilled else Whole.TRUNCATE
 
     def _decided(self, life: Life, event: Event, state: Gap | Whole) -> Gap | Whole:
         """Return the state of a life whose DDL was decided to have another effect on rows than in the source."""
@@ -194,15 +191,6 @@ class _GapPlay:
         assert begin is not None
         behind = max(min(loss.since for loss in due), begin if state is Whole.REPAIR else 0)
         return Gap(life, offer, Filling(Lack.EXPIRED), missed_text(shown), behind, shown[0].accepted)
-
-
-def _exchanged(event: Exchanged, state: Gap | Whole, partner: Gap | Whole | None) -> Gap | Whole:
-    """Return the state of a life after an exchange with a partner: a partitioned table has rows of both then."""
-    if not event.partitioned:
-        return partner or state
-    own = _at(state, event.at)
-    both = own if isinstance(own, Gap) or not isinstance(partner, Gap) else partner
-    return both or state
 
 
 def begun_late(table: TableHistory, since: Tso, offered: Base | None = None) -> TableHistory:

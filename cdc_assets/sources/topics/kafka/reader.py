@@ -239,22 +239,18 @@ class KafkaLog:
 
     def _end_of(self, notice: Message, offset_range: OffsetRange, position: int) -> int:
         """Return through where the log is known to be read, by what came in place of a message."""
-        error = notice.error()
+        error, partition = notice.error(), offset_range.partition
         assert error is not None
         if error.code() == KafkaError._PARTITION_EOF:
             return int(notice.offset() or 0)
         if error.code() in _PASSED_OVER:
             return position
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
-            ends = self.ends(lambda topic: topic == offset_range.partition.topic).get(offset_range.partition)
-            place = {
-                "topic": offset_range.partition.topic,
-                "partition": offset_range.partition.number,
-                "offset": position,
-            }
+            ends = self.ends(lambda topic: topic == partition.topic).get(partition)
+            place = {"topic": partition.topic, "partition": partition.number, "offset": position}
             if ends is not None and ends.low > position:
                 raise InputError(
-                    f"{offset_range.partition} starts at offset {ends.low} by now; {position} to {ends.low - 1} "
+                    f"{partition} starts at offset {ends.low} by now; {position} to {ends.low - 1} "
                     "expired before they were read. Keep messages longer (retention.ms), and import anew the tables "
                     "that they are of.",
                     gone=True,
@@ -262,7 +258,7 @@ class KafkaLog:
                 )
             end = "nowhere" if ends is None else f"at offset {ends.high}"
             raise InputError(
-                f"{offset_range.partition} ends {end}, below {position}, which it had: the topic was created anew or "
+                f"{partition} ends {end}, below {position}, which it had: the topic was created anew or "
                 "cut off. Import its tables anew.",
                 gone=True,
                 **place,
