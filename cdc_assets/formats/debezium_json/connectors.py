@@ -330,6 +330,7 @@ def _changed(changes: Sequence[Mapping[str, str]]) -> TableId | None:
     return TableId(names[-2], names[-1]) if len(names) > 1 else None
 
 
+@lru_cache(maxsize=4096)
 def table_charset(value: bytes) -> str:
     """Return the charset that texts of a table have by default, as a connector's message of a DDL says it, or ""."""
     try:
