@@ -36,10 +36,9 @@ FEATURES = {
         18,
     ),
     "masks": Feature(
-        r"^(?!mask$|null_mask|.*with_mask)(.*Mask[A-Z]?.*|masks?_\w+|\w+_masks|masks|masked\w*|\w+_masked|privacy\w*"
-        r"|unseal|seal|SealKey|sealed\w*)$",
-        r"mask|privacy|sealing",
-        28,
+        r"^(?!mask$|null_mask|.*with_mask)(.*Mask[A-Z]?.*|masks?_\w+|\w+_masks|masks|masked\w*|\w+_masked|privacy\w*)$",
+        r"mask|privacy",
+        18,
     ),
     "cuts": Feature(
         r"LakeCut|[Cc]ut_?[Rr]equest|^Cut[A-Z]|^\w*Cuts$|^cuts$|TagTable|due_cut|finish_cuts|Cuttable",

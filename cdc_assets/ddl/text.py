@@ -318,10 +318,10 @@ def names_in(sql: str) -> frozenset[str]:
     return frozenset(part.text if part.kind == "name" else part.raw for part in parts if part.kind in ("name", "word"))
 
 
-def concealed(sql: str, is_masked: Callable[[str], bool]) -> tuple[str, frozenset[str]]:
-    """Return a statement without values in what it says of masked columns, and these values.
+def concealed(sql: str, is_secret: Callable[[str], bool]) -> tuple[str, frozenset[str]]:
+    """Return a statement without values in what it says of secret columns, and these values.
 
-    `is_masked` is asked of folded names. Values are texts, bits and hex digits anywhere in a clause that names such a
+    `is_secret` is asked of folded names. Values are texts, bits and hex digits anywhere in a clause that names such a
     column, and numbers but for those in the arguments of its type; the statement loses its comments then. A text that
     cannot be read may name any: it ends where the first value may stand.
     """
@@ -331,7 +331,7 @@ def concealed(sql: str, is_masked: Callable[[str], bool]) -> tuple[str, frozense
     except Unreadable:
         head, *rest = re.split(r"""(?i)(?=['"]|\b(?:DEFAULT|CHECK|AS|VALUES)\b)""", sql, maxsplit=1)
         return head + "'***'" * len(rest), frozenset(filter(str.strip, re.split(r"""['"]""", "".join(rest))))
-    clauses = [clause for clause in _clauses(parts) if _names(parts, clause, is_masked)]
+    clauses = [clause for clause in _clauses(parts) if _names(parts, clause, is_secret)]
     if not clauses:
         return sql, frozenset()
     hidden = {place for clause in clauses for place in _values(parts, clause)}
@@ -391,10 +391,10 @@ def _clauses(parts: Sequence[Token]) -> Iterator[range]:
     yield range(start, len(parts))
 
 
-def _names(parts: Sequence[Token], clause: range, is_masked: Callable[[str], bool]) -> bool:
-    """Return whether a clause has a name of a masked column; one in quotes of ANSI is a text here."""
+def _names(parts: Sequence[Token], clause: range, is_secret: Callable[[str], bool]) -> bool:
+    """Return whether a clause has a name of a secret column; one in quotes of ANSI is a text here."""
     return any(
-        is_masked(fold_name(part.raw if part.kind == "word" else part.text))
+        is_secret(fold_name(part.raw if part.kind == "word" else part.text))
         for part in parts[clause.start : clause.stop]
     )
 

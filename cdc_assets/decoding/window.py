@@ -47,9 +47,9 @@ from cdc_assets.features.kinds.decoding import kind_of
 from cdc_assets.formats import SplitReader, raw_records, record_beginning, record_identity, record_places
 from cdc_assets.formats.changes import position_column
 from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, POSITION, Decoded, Op
-from cdc_assets.io.sealing import seal
+from cdc_assets.io.encryption import encrypt
+from cdc_assets.model.encryption import EncryptionKey
 from cdc_assets.model.layout import DELETED_AT
-from cdc_assets.model.masks import SealKey
 from cdc_assets.model.reports import AlikeKeys, FileStats, Reject, Report
 from cdc_assets.model.splits import DataFile, in_shares
 from cdc_assets.model.steps import ApplyRows
@@ -256,7 +256,9 @@ def _window(split: Split, stats: FileStats | None, step: ApplyRows, reader: Spli
     if split.foreign:
         return Window(_NO_ROWS, Report(files=(stats,)))
     if split.file.piece and split.rejects:
-        split = _in_whole_file(split, reader, step.sets_aside and (step.seal is not None or not split.confidential))
+        split = _in_whole_file(
+            split, reader, step.sets_aside and (step.encryption_key is not None or not split.confidential)
+        )
     elif split.rejects:
         # Each record that does not fit says in which message of its topic it came; those of files came in none.
         messages = record_places(split.wire, split.data, {reject.line for reject in split.rejects})
@@ -266,7 +268,7 @@ def _window(split: Split, stats: FileStats | None, step: ApplyRows, reader: Spli
     if split.decoded.tail is not None:  # it is no older than the file's last whole record
         lost = lost_tail(split, replace(split.decoded.tail, commit_ts=stats.max_commit_ts), step, reader)
         lost = replace(lost, raw=b"") if lost is not None and split.confidential else lost
-    kept_aside = _with_raw(split, step.seal) if step.sets_aside and split.rejects else ()
+    kept_aside = _with_raw(split, step.encryption_key) if step.sets_aside and split.rejects else ()
     stopping = [reject for reject in (split.stray, lost) if reject is not None]
     shown = (split.stray, *split.rejects[:MAX_REJECTS], lost)
     first = [replace(reject, keys=b"") for reject in shown if reject is not None]
@@ -316,8 +318,8 @@ def _in_whole_file(split: Split, reader: SplitReader, with_raw: bool) -> Split:
     return replace(split, rejects=rejects)
 
 
-def _with_raw(split: Split, key: SealKey | None) -> tuple[Reject, ...]:
-    """Give the records that a check refused their bytes: decoding has gone past them. Those of masks are sealed.
+def _with_raw(split: Split, key: EncryptionKey | None) -> tuple[Reject, ...]:
+    """Give the records that a check refused their bytes: decoding has gone past them. Those of masks are encrypted.
 
     So are their keys: damage may have moved a value from its column into another.
     """
@@ -330,8 +332,8 @@ def _with_raw(split: Split, key: SealKey | None) -> tuple[Reject, ...]:
         rejects = tuple(r if r.raw else replace(r, raw=records.get(r.line, b"")) for r in rejects)
     if not split.confidential or key is None:
         return rejects
-    sealed = [[seal(data, key) if data else b"" for data in (reject.raw, reject.keys)] for reject in rejects]
-    return tuple(replace(reject, raw=raw, keys=keys) for reject, (raw, keys) in zip(rejects, sealed, strict=True))
+    encrypted = [[encrypt(data, key) if data else b"" for data in (reject.raw, reject.keys)] for reject in rejects]
+    return tuple(replace(reject, raw=raw, keys=keys) for reject, (raw, keys) in zip(rejects, encrypted, strict=True))
 
 
 def _ordered_by_file(changes: pa.Table, position: int) -> pa.Table:

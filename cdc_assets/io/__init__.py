@@ -3,7 +3,7 @@
 compression   compressed bytes -> their contents, piece by piece
 drivers       options of fsspec's drivers
 scratch       directories of this machine for what is at work
-sealing       bytes that nobody reads without the key
+encryption    bytes that nobody reads without the key
 retries       actions repeated after errors that pass
 storage       bytes and names from the storage
 storage_uri   addresses of storage with parameters

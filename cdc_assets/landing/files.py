@@ -37,8 +37,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.io.sealing import has_sealed, seal, seal_text, unseal, unseal_text
+from cdc_assets.io.encryption import decrypt, decrypt_text, encrypt, encrypt_text, has_encrypted
 from cdc_assets.lake.row_groups import RowFiles, RowGroups
+from cdc_assets.model.encryption import EncryptionKey
 from cdc_assets.model.landed import (
     DeliveryEnd,
     EventKind,
@@ -52,7 +53,6 @@ from cdc_assets.model.landed import (
     Stream,
     StreamEnd,
 )
-from cdc_assets.model.masks import SealKey
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
@@ -298,11 +298,11 @@ class LandedFiles:
     """Writes files of rows, which are in no snapshot until they are committed: picklable."""
 
     files: RowFiles
-    seal: SealKey | None = None
+    encryption_key: EncryptionKey | None = None
 
     def write_rows(self, groups: Iterable[RowGroup], *, packed: bool = False) -> tuple[str, int]:
         """Write rows as one file, a row group each as it comes; return its location and bytes."""
-        return self.files.write((sealed_rows(group.rows, self.seal) for group in groups), packed=packed)
+        return self.files.write((encrypted_rows(group.rows, self.encryption_key) for group in groups), packed=packed)
 
     def discard(self, added: NewFiles) -> None:
         """Remove files that will not be committed."""
@@ -314,32 +314,34 @@ class LandedGroups:
     """Reads row groups of a landing, wherever a task runs: picklable."""
 
     groups: RowGroups
-    seal: SealKey | None = None
+    encryption_key: EncryptionKey | None = None
 
     def __call__(self, location: str, group: int) -> pa.Table:
         """Return one row group as its messages came.
 
-        Raises InputError if the file does not exist, and BadSettings for sealed messages without the right key.
+        Raises InputError if the file does not exist, and BadSettings for encrypted messages without the right key.
         """
         rows = self.groups(location, group)
-        if self.seal is None and not has_sealed(rows.column("value")):
+        if self.encryption_key is None and not has_encrypted(rows.column("value")):
             return rows
-        return unsealed_rows(rows, self.seal)
+        return decrypted_rows(rows, self.encryption_key)
 
 
-def sealed_rows(rows: pa.Table, key: SealKey | None) -> pa.Table:
-    """Return rows of the landing with what their messages say sealed: bytes, headers, and texts of DDL and of reasons.
+def encrypted_rows(rows: pa.Table, key: EncryptionKey | None) -> pa.Table:
+    """Return rows of the landing with what messages say encrypted: bytes, headers, texts of DDL and reasons.
 
     Without a key they stay as they are.
     """
     return (
-        rows if key is None else _with_contents(rows, lambda data: seal(data, key), lambda text: seal_text(text, key))
+        rows
+        if key is None
+        else _with_contents(rows, lambda data: encrypt(data, key), lambda text: encrypt_text(text, key))
     )
 
 
-def unsealed_rows(rows: pa.Table, key: SealKey | None) -> pa.Table:
-    """Return rows of the landing as their messages came; raises BadSettings for sealed ones without the right key."""
-    return _with_contents(rows, lambda data: unseal(data, key), lambda text: unseal_text(text, key))
+def decrypted_rows(rows: pa.Table, key: EncryptionKey | None) -> pa.Table:
+    """Return rows of the landing with their messages in clear; raises BadSettings without the right key."""
+    return _with_contents(rows, lambda data: decrypt(data, key), lambda text: decrypt_text(text, key))
 
 
 def _with_contents(rows: pa.Table, of_bytes: Callable[[bytes], bytes], of_text: Callable[[str], str]) -> pa.Table:

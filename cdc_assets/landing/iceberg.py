@@ -22,10 +22,10 @@ from cdc_assets.landing.files import (
     NewFiles,
     RowGroup,
     TableFiles,
-    sealed_rows,
-    unsealed_rows,
+    decrypted_rows,
+    encrypted_rows,
 )
-from cdc_assets.model.masks import SealKey
+from cdc_assets.model.encryption import EncryptionKey
 from cdc_assets.settings.lake import LakeSettings
 
 _PREFIX = "cdc.landing."
@@ -36,13 +36,13 @@ _WRITTEN = "1"
 
 
 class LandingTable:
-    """A changefeed's landing table, which is a LandingStore. With a `seal` it has no message in clear text.
+    """A changefeed's landing table, which is a LandingStore. With an `encryption_key` it has no message in clear text.
 
     Without one events are read as they stand, so that how far it is can be told without any key.
     """
 
-    def __init__(self, settings: LakeSettings, changefeed: str, seal: SealKey | None = None) -> None:
-        self.seal = seal
+    def __init__(self, settings: LakeSettings, changefeed: str, encryption_key: EncryptionKey | None = None) -> None:
+        self.encryption_key = encryption_key
         root = str(settings.local_directory or settings.warehouse)
         place = location(root, f"{changefeed}~landing", None)  # no changefeed can be called so
         self.table = GrowingTable(
@@ -72,12 +72,12 @@ class LandingTable:
     def read_events(self, files: Sequence[str]) -> pa.Table:
         """Return the events of files, in the order of the files."""
         events = pa.concat_tables([LANDED.empty_table(), *(self.table.read(file).cast(LANDED) for file in files)])
-        return events if self.seal is None else unsealed_rows(events, self.seal)
+        return events if self.encryption_key is None else decrypted_rows(events, self.encryption_key)
 
     @property
     def fetch(self) -> Callable[[str, int], pa.Table]:
         """Reads a row group of a file, on executors too."""
-        return LandedGroups(self.table.fetch, self.seal)
+        return LandedGroups(self.table.fetch, self.encryption_key)
 
     def write_rows(self, groups: Iterable[RowGroup], *, packed: bool = False) -> tuple[str, int]:
         """Write rows as one file, a row group each as it comes; return its location and bytes."""
@@ -85,11 +85,11 @@ class LandingTable:
 
     def elsewhere(self) -> LandedFiles:
         """Return the writer of files of rows wherever a task runs."""
-        return LandedFiles(self.table.files("rows"), self.seal)
+        return LandedFiles(self.table.files("rows"), self.encryption_key)
 
     def write_events(self, events: pa.Table) -> tuple[str, int]:
         """Write events as one file; return its location and bytes."""
-        return self.table.write("events", [sealed_rows(events, self.seal)])
+        return self.table.write("events", [encrypted_rows(events, self.encryption_key)])
 
     def commit(self, added: NewFiles, before: str, digest: str, changed: str) -> None:
         """Add files in one commit; a compaction that comes between does no harm. Raises TableMoved."""

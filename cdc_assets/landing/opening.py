@@ -12,7 +12,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.io.scratch import scratch
 from cdc_assets.io.storage import Opener
 from cdc_assets.io.storage_uri import display, location, storage
-from cdc_assets.model.masks import SealKey
+from cdc_assets.model.encryption import EncryptionKey
 from cdc_assets.model.offsets import Ends
 from cdc_assets.sources import Source
 
@@ -51,17 +51,19 @@ def open_feed(
         if settings.privacy and settings.privacy_key is None and not settings.landing.plain:
             raise BadSettings(
                 "columns of this changefeed are masked, and its topics are landed before they are applied: the landing "
-                "would have their values. Let it be sealed, with a key from the environment (privacy_key: {env: "
+                "would have their values. Let it be encrypted, with a key from the environment (privacy_key: {env: "
                 "NAME}), or consent that it has them in clear text (landing: {plain: true})."
             )
-        with _landed(settings, topics, lake, masks.seal, executors) as landing:
+        with _landed(settings, topics, lake, masks.encryption_key, executors) as landing:
             yield Feed(source, landing)
         return
     from cdc_assets.settings.lake import LakeSettings
 
     with scratch() as directory:
-        seal = SealKey(os.urandom(32)) if masks else None  # the directory goes, and nobody needs its key
-        with _landed(settings, topics, LakeSettings.from_warehouse(directory), seal, executors) as landing:
+        encryption_key = (
+            EncryptionKey(os.urandom(32)) if masks else None
+        )  # the directory goes, and nobody needs its key
+        with _landed(settings, topics, LakeSettings.from_warehouse(directory), encryption_key, executors) as landing:
             landing.advance()
             yield Feed(source, landing)
 
@@ -89,13 +91,13 @@ def _landed(
     settings: ChangefeedSettings,
     source: TopicsSource,
     lake: LakeSettings,
-    seal: SealKey | None,
+    encryption_key: EncryptionKey | None,
     executors: Callable[[], Executors | None],
 ) -> Iterator[Landing]:
     from cdc_assets.landing.iceberg import LandingTable
     from cdc_assets.landing.landing import Landing
 
-    table = LandingTable(lake, settings.name, seal)
+    table = LandingTable(lake, settings.name, encryption_key)
     landing = Landing(
         lambda: source.log,
         source.options.messages,

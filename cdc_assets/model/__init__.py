@@ -10,6 +10,7 @@ Imports nothing but the standard library.
     cuts              one state of all tables at a position
     decisions         what people decide, as a lake keeps it
     dumps             a dump
+    encryption        the key that encrypts input as it came
     explanation       how a row of a table came to be as it is
     features          the features that the core does not know, and where their parts are
     findings          what was found of a changefeed, and how grave it is

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from cdc_assets.model.decisions import Decisions, KeptDecision
-from cdc_assets.model.masks import SealKey
+from cdc_assets.model.encryption import EncryptionKey
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import FOREVER, Tso, tso_time
@@ -20,12 +20,11 @@ from cdc_assets.model.wording import counted
 class ForgottenKeys(KeptDecision):
     """A person's decision that rows of some keys, at positions through `until`, are kept out of a table.
 
-    `digests` are HMACs of the keys, told apart by the columns and collations in `form`; `seal` is the fingerprint of
+    `digests` are HMACs of the keys, told apart by the columns and collations in `form`; `key_fingerprint` is that of
     the key of these HMACs. The decision concerns the table of the source that was called `table` then, by its identity
     whatever it is called later, and every other one that has this name at some time. Of `lives` all rows from before
     the decision were forgotten; `others` had the name and rows in the lake by then that nobody looked through. `when`
-    is ISO text in UTC. A name may have several, one for each `part`: the same keys
-    as tables are told apart otherwise.
+    is ISO text in UTC. A name may have several, one for each `part`: the same keys as tables are told apart otherwise.
     """
 
     KEPT_AS: ClassVar[str] = "kept-out"
@@ -34,7 +33,7 @@ class ForgottenKeys(KeptDecision):
     table: TableId
     lives: tuple[Life, ...]
     form: tuple[str, ...]
-    seal: str
+    key_fingerprint: str
     digests: tuple[str, ...] = field(repr=False)
     until: Tso = FOREVER
     who: str = ""
@@ -59,7 +58,7 @@ class ForgottenKeys(KeptDecision):
     @property
     def order(self) -> tuple[Any, ...]:
         """Sort key: table and name."""
-        return self.table, self.name, self.form, self.seal, self.until, self.when
+        return self.table, self.name, self.form, self.key_fingerprint, self.until, self.when
 
     def replaces(self, other: KeptDecision) -> bool:
         """Return whether it says all that another one of the same name and part says.
@@ -70,12 +69,12 @@ class ForgottenKeys(KeptDecision):
             return False
         if not (set(other.lives) <= set(self.lives) and set(other.others) <= {*self.others, *self.lives}):
             return False
-        if self.seal != other.seal:
+        if self.key_fingerprint != other.key_fingerprint:
             return len(other.digests) <= len(self.digests)
         return set(other.digests) <= set(self.digests)
 
     def with_keys_of(self, other: ForgottenKeys) -> ForgottenKeys:
-        """Return it with the keys and tables of another one of the same part and seal, through the later position."""
+        """Return it with the keys and tables of another decision of one part and key, through the later position."""
         lives = {*self.lives, *other.lives}
         return replace(
             self,
@@ -109,13 +108,13 @@ class ForgottenKeys(KeptDecision):
 
 
 def united(decisions: Iterable[ForgottenKeys], *, whenever: bool = False) -> tuple[ForgottenKeys, ...]:
-    """Return those of one name, part and seal as one, by table and name: of several that are made at once all count.
+    """Return those of one name, part and key as one, by table and name: of several that are made at once all count.
 
     Those through different positions stay apart, but with `whenever`, for who asks which keys there are.
     """
     united_decisions: dict[object, ForgottenKeys] = {}
     for decision in sorted(decisions, key=lambda keys: keys.order):
-        decision_key = decision.name, decision.part, decision.seal, whenever or decision.until
+        decision_key = decision.name, decision.part, decision.key_fingerprint, whenever or decision.until
         united_decisions[decision_key] = (
             decision.with_keys_of(united_decisions[decision_key]) if decision_key in united_decisions else decision
         )
@@ -127,9 +126,9 @@ def kept_out(decisions: Decisions) -> tuple[ForgottenKeys, ...]:
     return united(decisions.of(ForgottenKeys))
 
 
-def digest_key(seal: SealKey, table: TableId) -> bytes:
+def digest_key(encryption_key: EncryptionKey, table: TableId) -> bytes:
     """Return the key of the HMACs of a table's keys: those of two tables are not equal for equal keys."""
-    return hmac.digest(seal.key, f"cdc-assets forget\0{table.folded}".encode(), hashlib.sha256).hex().encode()
+    return hmac.digest(encryption_key.key, f"cdc-assets forget\0{table.folded}".encode(), hashlib.sha256).hex().encode()
 
 
 @dataclass(frozen=True, slots=True)

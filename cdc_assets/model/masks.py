@@ -12,27 +12,22 @@ line is more exact in one part and another in another part, a line must say both
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import combinations
 from typing import Any
 
+from cdc_assets.model.encryption import EncryptionKey, key_fingerprint
 from cdc_assets.model.names import fold_name
 
-__all__ = ["NO_MASK", "PARTS", "Mask", "MaskLine", "MaskPolicy", "SealKey"]
+__all__ = ["NO_MASK", "PARTS", "Mask", "MaskLine", "MaskPolicy"]
 
 PARTS = ("last4", "domain", "length")
 """Parts of a value that `redact` can keep."""
 
 NO_MASK = "none"
 """The fingerprint of a column whose values are as the source has them."""
-
-
-def _fingerprint(key: bytes) -> str:
-    return hmac.digest(key, b"cdc-assets: which key is it", hashlib.sha256).hex()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +55,7 @@ class Mask:
     @property
     def fingerprint(self) -> str:
         """A text that is equal for masks that make equal values of equal values; it gives no key away."""
-        made = f"hash {_fingerprint(self.key)}" if self.way == "hash" else str(self)
+        made = f"hash {key_fingerprint(self.key)}" if self.way == "hash" else str(self)
         return f"{made} as {self.as_type}" if self.as_type else made
 
     @property
@@ -99,26 +94,14 @@ class MaskLine:
 
 
 @dataclass(frozen=True, slots=True)
-class SealKey:
-    """The key by which bytes are sealed that may hold values before their masks; see `io.sealing`."""
-
-    key: bytes = field(repr=False)
-
-    @property
-    def fingerprint(self) -> str:
-        """A text that is equal for equal keys; it does not give the key away."""
-        return _fingerprint(self.key)
-
-
-@dataclass(frozen=True, slots=True)
 class MaskPolicy:
     """The lines of a changefeed's setting `privacy`, in its order. `MaskPolicy()` masks nothing.
 
-    With a `seal` raw bytes of masked tables are kept sealed, without one they are not kept.
+    With an `encryption_key` raw bytes of masked tables are kept encrypted, without one they are not kept.
     """
 
     lines: tuple[MaskLine, ...] = ()
-    seal: SealKey | None = None
+    encryption_key: EncryptionKey | None = None
 
     def __bool__(self) -> bool:
         return bool(self.lines)

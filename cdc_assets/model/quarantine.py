@@ -18,7 +18,7 @@ OPEN, REPLAYED, PURGED = "open", "replayed", "purged"
 class RecordContent:
     """Stored content of a quarantined record: its place, its bytes, and the keys of its rows as decoded.
 
-    Bytes and keys are sealed where a table is masked; `keys` are b"" where they could not be decoded.
+    Bytes and keys are encrypted where a table is masked; `keys` are b"" where they could not be decoded.
     """
 
     file: str

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
+from cdc_assets.model.encryption import EncryptionKey
 from cdc_assets.model.kinds import ColumnLife, HistoryRule
 from cdc_assets.model.layout import PLAIN, TableLayout
-from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import AppliedState, Base, Gap, Life, Phase, Progress
 from cdc_assets.model.recipe import EMPTY_RECIPE, ExcludedKeys, Recipe
 from cdc_assets.model.schema import TableId, TableSchema
@@ -190,8 +190,8 @@ class ApplyRows:
     history: HistoryRule | None = None
     """The settings of a history table, None for a mirror."""
 
-    seal: SealKey | None = None
-    """The key by which records of masked tables that are set aside are sealed; without one their bytes are not kept."""
+    encryption_key: EncryptionKey | None = None
+    """Encrypts records of masked tables that are set aside; without it their bytes are not kept."""
     sets_aside: bool = False
     """Whether records that do not fit are set aside, with their bytes; else the window fails for them."""
 

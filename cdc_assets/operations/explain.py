@@ -31,11 +31,11 @@ from cdc_assets.features.verification.operations_rows import python_rows, value_
 from cdc_assets.formats import record_places
 from cdc_assets.formats.changes import position_column
 from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP, POSITION, UNCHANGED, Op
-from cdc_assets.io.sealing import unseal
+from cdc_assets.io.encryption import decrypt
+from cdc_assets.model.encryption import EncryptionKey
 from cdc_assets.model.explanation import RowChange, RowExplanation, SetAside, TableChange
 from cdc_assets.model.forgetting import ForgottenKeys, kept_out
 from cdc_assets.model.ledger_entries import FileEntry
-from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, Predicate, RenameColumn, RetypeColumn
@@ -102,11 +102,11 @@ def _explained(
         events = [event for event in history.events if since < event.at <= last]  # a log has what they did to rows
     forgotten = _is_kept_out(pipeline, history, lake_key)
     gone += [forgotten] if forgotten else []
-    aside, unknown = _set_aside(lake, history, lake_key, plain, pipeline.settings.masks.seal)
+    aside, unknown = _set_aside(lake, history, lake_key, plain, pipeline.planner.encryption_key)
     if unknown:
         gone.append(
             f"{counted(unknown, 'record')} of the table in quarantine cannot be looked through for the key: without "
-            "the privacy_key by which they were sealed nothing of them is known but their place"
+            "the privacy_key by which they were encrypted nothing of them is known but their place"
         )
     row, is_masked_otherwise = None, False
     if applied is not None:
@@ -147,7 +147,7 @@ def _is_kept_out(pipeline: Pipeline, history: TableHistory, lake_key: pa.Table) 
     versions = [(("", history.events[-1].at), history.schema)]
     for parts in by_name(forgotten_of(kept_out(pipeline.planner.decided), history)).values():
         try:
-            digests = digests_of(parts, pipeline.planner.masks.seal, history, versions)
+            digests = digests_of(parts, pipeline.planner.encryption_key, history, versions)
         except UnknownKeys as problem:
             return f"whether the key is one of those that are kept out: {problem}"
         decisions += [parts[0] for digest in digests if excluded_rows(lake_key, schema, digest, 0)[0].as_py()]
@@ -589,7 +589,7 @@ def _events(
 
 
 def _set_aside(
-    lake: ExplainedLake, table: TableHistory, lake_key: pa.Table, plain: pa.Table, key: SealKey | None
+    lake: ExplainedLake, table: TableHistory, lake_key: pa.Table, plain: pa.Table, key: EncryptionKey | None
 ) -> tuple[tuple[SetAside, ...], int]:
     """Return the records in quarantine of the key, and how many cannot be looked through.
 
@@ -605,7 +605,7 @@ def _set_aside(
         is_of_key = None if schema is None else record_has_key(row.keys, schema, keys, key)
         if is_of_key is None:
             try:
-                raw = unseal(row.raw, key)
+                raw = decrypt(row.raw, key)
             except BadSettings:
                 raw = b""
             unknown += not raw

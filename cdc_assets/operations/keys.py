@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from cdc_assets.decoding.keyed_rows import WantedKeys
 from cdc_assets.errors import BadSettings
-from cdc_assets.io.sealing import unseal
-from cdc_assets.model.masks import SealKey
+from cdc_assets.io.encryption import decrypt
+from cdc_assets.model.encryption import EncryptionKey
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
@@ -120,14 +120,16 @@ def keyed_alike(schema: TableSchema, keys: pa.Table, table: TableHistory, versio
     return replace(schema, key=tuple(names[origin] for origin in keys.column_names))
 
 
-def record_has_key(data: bytes, schema: TableSchema, keys: pa.Table, seal: SealKey | None) -> bool | None:
+def record_has_key(
+    data: bytes, schema: TableSchema, keys: pa.Table, encryption_key: EncryptionKey | None
+) -> bool | None:
     """Return whether rows of a record that was set aside have one of `keys`; None where its keys say nothing.
 
     `data` are the keys as they were decoded (`types.record_keys`), `schema` has the columns of the record's version,
     as the lake has them, with those of `keys` as its key.
     """
     try:
-        rows = keys_in(unseal(data, seal)) if data else None
+        rows = keys_in(decrypt(data, encryption_key)) if data else None
     except BadSettings:
         return None
     if rows is None or not set(schema.key) <= set(rows.column_names):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from cdc_assets.errors import BadSettings
 from cdc_assets.features.dumps.pipeline import earliest_row, is_doubted, refuse_dumps, silent_dumps
 from cdc_assets.formats import Wire, way_to_commit_ts
-from cdc_assets.io.sealing import seal, unseal
+from cdc_assets.io.encryption import decrypt, encrypt
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.decisions import Decisions
 from cdc_assets.model.findings import Finding
@@ -176,6 +176,7 @@ class Planner:
     ) -> None:
         self.settings = settings
         self.masks = settings.masks  # refused before anything is read where a key is missing
+        self.encryption_key = self.masks.encryption_key
         self.source = source
         self.lake = lake
         self.ledger = ledger
@@ -219,11 +220,11 @@ class Planner:
             planned = self._planned(listing, decided, on_news)
         unknown = self.rows_of_no_table(listing, planned)
         # Schema files are recorded once a plan could be made: none for wrong settings. They may have defaults and
-        # members of masked columns: they are sealed then, or not recorded at all.
+        # members of masked columns: they are encrypted then, or not recorded at all.
         fresh, self._unrecorded = self._unrecorded, {}
-        key = self.masks.seal
+        key = self.encryption_key
         if fresh and (not self.masks or key is not None):
-            stored = fresh if key is None else {file: seal(data, key) for file, data in fresh.items()}
+            stored = fresh if key is None else {file: encrypt(data, key) for file, data in fresh.items()}
             self.ledger.record_schema_files(self.settings.name, stored)
         return replace(listing, problems={**listing.problems, **unknown}) if unknown else listing, planned
 
@@ -388,11 +389,11 @@ class Planner:
         return listing
 
     def _kept_schema_files(self) -> KnownFiles:
-        """Return the schema files that were read before; those sealed by another key are read from the feed again."""
+        """Return recorded schema files; those that another key encrypted are read from the feed again."""
         schema_files: dict[tuple[str, int, str], bytes] = {}
         for file, data in self.ledger.schema_files(self.settings.name).items():
             with suppress(BadSettings):
-                schema_files[file] = unseal(data, self.masks.seal)
+                schema_files[file] = decrypt(data, self.encryption_key)
         return schema_files
 
     def recipes(self, decided: Decisions) -> Recipes:

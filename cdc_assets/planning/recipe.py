@@ -142,8 +142,8 @@ class Recipes:
             steps = in_lake(steps, self.masks)
         if not self.kept_out or life.source not in lives:
             return steps
-        seal = None if self.masks is None else self.masks.seal
-        return keeping_out(steps, lives[life.source], lives, self.kept_out, seal, stands=stands)
+        encryption_key = None if self.masks is None else self.masks.encryption_key
+        return keeping_out(steps, lives[life.source], lives, self.kept_out, encryption_key, stands=stands)
 
     def before(self, table: TableHistory, version: Tso) -> dict[str, str]:
         """Return the mask of each column of a table right before a DDL of that version, by the names of settings."""

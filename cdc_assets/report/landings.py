@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cdc_assets.io.sealing import is_sealed
+from cdc_assets.io.encryption import is_encrypted
 from cdc_assets.model.landed import NOT_SHOWN, EventKind, Landed, declare_dead_command, release_command
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import ByName, TableId
@@ -174,7 +174,7 @@ def describe_unread(changefeed: str, landed: Landed) -> list[UnreadText]:
             _shown(event.value, reason), ways,
         )
         for event, ways in (*bad, *late)
-        for reason in [NOT_SHOWN if is_sealed(event.value or b"") else event.reason]
+        for reason in [NOT_SHOWN if is_encrypted(event.value or b"") else event.reason]
     ]  # fmt: skip
 
 

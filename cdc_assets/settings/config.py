@@ -31,9 +31,10 @@ from pydantic import (
 from cdc_assets.errors import BadSettings
 from cdc_assets.features.dumps.settings import InitialSettings
 from cdc_assets.features.masks.settings import MaskSettings, key_of, mask_of, mask_patterns
+from cdc_assets.model.encryption import EncryptionKey
 from cdc_assets.model.kinds import HistoryRule
 from cdc_assets.model.layout import EVERY_TABLE, LayoutRules, refused_property
-from cdc_assets.model.masks import Mask, MaskLine, MaskPolicy, SealKey
+from cdc_assets.model.masks import Mask, MaskLine, MaskPolicy
 from cdc_assets.model.names import fits_pattern
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.wording import SECRET_NAME
@@ -432,8 +433,10 @@ class ChangefeedSettings(Model):
     def masks(self) -> MaskPolicy:
         """Masked columns with their masks and keys. Raises BadSettings where a key is not in the environment."""
         lines = tuple(MaskLine(pattern, mask.mask(pattern)) for pattern, mask in self.privacy.items())
-        seal = None if self.privacy_key is None else SealKey(key_of(self.privacy_key["env"], "privacy_key"))
-        return MaskPolicy(lines, seal)
+        encryption_key = (
+            None if self.privacy_key is None else EncryptionKey(key_of(self.privacy_key["env"], "privacy_key"))
+        )
+        return MaskPolicy(lines, encryption_key)
 
     @property
     def given(self) -> FeedInputs:

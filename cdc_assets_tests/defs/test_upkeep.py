@@ -297,9 +297,9 @@ def test_the_job_forgets_rows_by_keys_that_no_event_has(
         rows = LakeState(location.lake, NAME).read(name)
         return list(rows.column(rows.column_names[0]).to_pylist())
 
-    monkeypatch.setenv("SEAL_KEY", "a key")
+    monkeypatch.setenv("PRIVACY_KEY", "a key")
     monkeypatch.setenv("FORGET_THESE", token)
-    given = location.settings.model_copy(update={"privacy_key": {"env": "SEAL_KEY"}})
+    given = location.settings.model_copy(update={"privacy_key": {"env": "PRIVACY_KEY"}})
     location.defs = build_changefeed_defs(given, location.lake)
     assert "one of the four" in failure_of(forgotten())
     assert "Set confirmed to true" in failure_of(forgotten(keys_variable="FORGET_THESE", confirmed=False))

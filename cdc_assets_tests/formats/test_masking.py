@@ -139,7 +139,7 @@ def test_the_page_shows_settings_that_can_be_read_and_a_search_that_finds(
 ) -> None:
     page = (ROOT / "docs/privacy.md").read_text(encoding="utf-8")
     monkeypatch.setenv("MASK_KEY", "key")
-    monkeypatch.setenv("SEAL_KEY", "key")
+    monkeypatch.setenv("PRIVACY_KEY", "key")
     shown = yaml.safe_load(page.split("```yaml\n")[1].split("```")[0])
     masks = settings_of(shown, tmp_path).changefeeds[0].masks
     assert [str(line.mask) for line in masks.lines] == ["hash", "redact last4", "drop", "null"]

@@ -286,8 +286,8 @@ def test_a_window_that_was_staged_before_rows_were_forgotten_is_planned_again(
 
 
 def test_no_byte_of_a_key_that_is_kept_out_comes_into_the_lake(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SEAL_KEY", "a key")
-    shop.privacy_key = {"env": "SEAL_KEY"}
+    monkeypatch.setenv("PRIVACY_KEY", "a key")
+    shop.privacy_key = {"env": "PRIVACY_KEY"}
     shop.window("I", *range(5))
     shop.window("U", 3, apply=False)
     report = shop.forget(3, 77, until=FOREVER)
@@ -301,8 +301,8 @@ def test_no_byte_of_a_key_that_is_kept_out_comes_into_the_lake(shop: Shop, monke
 def test_what_was_planned_before_keys_were_kept_out_is_not_committed_by_another_process(
     shop: Shop, open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    monkeypatch.setenv("SEAL_KEY", "a key")
-    shop.privacy_key = {"env": "SEAL_KEY"}
+    monkeypatch.setenv("PRIVACY_KEY", "a key")
+    shop.privacy_key = {"env": "PRIVACY_KEY"}
     shop.window("I", 1, 2)
     shop.window("U", 1, 2, apply=False)
     pipeline, planning, others = shop.pipeline(), shop.lake, [open_lake(), open_lake()]
@@ -322,8 +322,8 @@ def test_what_was_planned_before_keys_were_kept_out_is_not_committed_by_another_
 def test_records_that_are_set_aside_after_their_keys_were_forgotten_leave_nothing(
     shop: Shop, open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SEAL_KEY", "a key")
-    shop.privacy_key = {"env": "SEAL_KEY"}
+    monkeypatch.setenv("PRIVACY_KEY", "a key")
+    shop.privacy_key = {"env": "PRIVACY_KEY"}
     shop.window("I", 1, 2)
     shop.misfit(1, apply=False)
     ours, pipeline, shop.lake = shop.lake, shop.pipeline(), open_lake()

@@ -29,7 +29,7 @@ pytestmark = [
 
 KEY = {"hash": {"key": {"env": "MASK_KEY"}}}
 SECRET = "a key of the tests"
-"""What MASK_KEY is: the key of hashes and seals."""
+"""What MASK_KEY is: the key of hashes and of encryption."""
 PRIVACY: dict[str, Any] = {
     "shop.*.id": KEY, "shop.*.mail": KEY, "shop.*.card": {"redact": "last4"}, "shop.*.home": {"redact": "domain"},
     "shop.*.note": None, "shop.*.free": "drop", "shop.*.tag": {"redact": "length"}, "shop.*.phone": {"constant": "-"},

@@ -302,21 +302,21 @@ def test_a_record_that_was_replayed_came_with_no_window(tmp_path: Path) -> None:
     assert [(change.hi, change.snapshot is None) for change in changes] == [(FIRST + 5, False), (0, True)]
 
 
-@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize("encrypted", [True, False])
 def test_a_record_in_quarantine_is_told_of_a_key_that_is_hashed_where_its_bytes_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sealed: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encrypted: bool
 ) -> None:
     monkeypatch.setenv("MASK_KEY", "key")
     masks = {"shop.t.id": {"hash": {"key": {"env": "MASK_KEY"}}}}
-    seal: dict[str, Any] = {"privacy_key": {"env": "MASK_KEY"}} if sealed else {}
-    shop = Shop(tmp_path, quarantine=True, privacy=masks, **seal)
+    key: dict[str, Any] = {"privacy_key": {"env": "MASK_KEY"}} if encrypted else {}
+    shop = Shop(tmp_path, quarantine=True, privacy=masks, **key)
     shop.feed.rows("shop.t", FIRST, [("I", FIRST + 1, 17, "a"), ("U", FIRST + 2, 17, "b" * 41)])
     shop.apply(FIRST + 5)
     explanations = [shop.explain(key) for key in ("17", "18")]
-    assert [len(explanation.set_aside) for explanation in explanations] == [int(sealed), 0]
+    assert [len(explanation.set_aside) for explanation in explanations] == [int(encrypted), 0]
     assert [
         any("1 record of the table in quarantine" in text for text in explanation.gone) for explanation in explanations
-    ] == [not sealed, not sealed]
+    ] == [not encrypted, not encrypted]
 
 
 @pytest.mark.parametrize(

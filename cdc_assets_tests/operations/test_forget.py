@@ -24,16 +24,16 @@ from cdc_assets.features.forgetting.report import forget_lines
 from cdc_assets.features.quarantine.operations import replay
 from cdc_assets.features.verification.operations_rows import value_text
 from cdc_assets.formats import MessageOptions
+from cdc_assets.io.encryption import encrypt
 from cdc_assets.io.scratch import SCRATCH, scratch
-from cdc_assets.io.sealing import seal
 from cdc_assets.lake.names import format_identity
 from cdc_assets.lake.tickets import FORGET, LakeTickets
 from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.encryption import EncryptionKey
 from cdc_assets.model.forgetting import ForgetReport, RemovedRows, SearchedFiles, kept_out
 from cdc_assets.model.landed import EventKind
 from cdc_assets.model.ledger_entries import TableState
-from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import AppliedState, Life, State
 from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -346,7 +346,7 @@ def test_cuts_that_a_killed_run_removed_are_in_the_report_of_the_run_that_finish
 def test_a_run_that_is_killed_as_soon_as_its_keys_are_kept_out_is_told_too(
     tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PRIVACY_KEY", "a key that is long enough to seal with")
+    monkeypatch.setenv("PRIVACY_KEY", "a key that is long enough to encrypt with")
     shop = Shop(tmp_path, privacy_key={"env": "PRIVACY_KEY"})
     shop.apply(FIRST + 9, ("I", FIRST + 1, 1, "one"))
     with monkeypatch.context() as patched:
@@ -565,10 +565,10 @@ def test_a_record_whose_key_cannot_be_decoded_goes_where_a_person_names_its_plac
     assert [line for _, _, line in shop.lake.kept] == [3], "its bytes have no value of the key"
 
 
-def test_records_of_masked_tables_are_known_by_their_sealed_and_hashed_keys(
+def test_records_of_masked_tables_are_known_by_their_encrypted_and_hashed_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PRIVACY_KEY", "a key that is long enough to seal with")
+    monkeypatch.setenv("PRIVACY_KEY", "a key that is long enough to encrypt with")
     privacy = {"shop.t.id": {"hash": {"key": {"env": "PRIVACY_KEY"}}}}
     shop = Shop(tmp_path, quarantine=True, privacy=privacy, privacy_key={"env": "PRIVACY_KEY"})
     bad = [("I", FIRST + 2, 1, "x" * 50), ("I", FIRST + 3, 2, "1 " + "y" * 50)]
@@ -791,7 +791,7 @@ LONG_BYTES = base64.b64encode(int(LONG.replace(".", "")).to_bytes(16, "big"))
 """A number with more digits than results of Python's decimals have, and its digits as connectors send them."""
 
 
-def sought(column: Column, text: str, protocol: str = "canal-json", key: SealKey | None = None) -> KeyBytes:
+def sought(column: Column, text: str, protocol: str = "canal-json", key: EncryptionKey | None = None) -> KeyBytes:
     schema = TableSchema((column,), (column.name,))
     wire = MessageOptions(protocol=protocol, timezone="Asia/Tokyo")
     return key_bytes(keys_of(schema, [[text]], "shop.t"), [[text]], schema, wire, key)
@@ -831,9 +831,9 @@ def test_a_value_is_found_as_feeds_write_it(
 
 
 def test_what_cannot_be_searched_may_have_it() -> None:
-    column, key = Column("k", "INT", is_pk=True), SealKey(b"k" * 32)
+    column, key = Column("k", "INT", is_pk=True), EncryptionKey(b"k" * 32)
     assert not sought(column, "7").may_be_in(b'{"k":8}')
     assert sought(column, "7", "avro").may_be_in(b"\0\0\0\0\1\x10")
-    assert not sought(column, "7", key=key).may_be_in(seal(b"8", key))
-    assert sought(column, "7").may_be_in(seal(b"8", key))
-    assert not sought(column, "7").are_in(seal(b"7", key))
+    assert not sought(column, "7", key=key).may_be_in(encrypt(b"8", key))
+    assert sought(column, "7").may_be_in(encrypt(b"8", key))
+    assert not sought(column, "7").are_in(encrypt(b"7", key))

@@ -16,7 +16,7 @@ from cdc_assets.errors import BadSettings, ForgetRefused
 from cdc_assets.features.forgetting.operations import forget
 from cdc_assets.features.forgetting.operations_keep_out import let_in
 from cdc_assets.features.quarantine.operations import replay
-from cdc_assets.io.sealing import is_sealed
+from cdc_assets.io.encryption import is_encrypted
 from cdc_assets.lake.namespaces import format_decision, own_properties, parse_decisions
 from cdc_assets.lake.state import LakeState
 from cdc_assets.ledger import Ledger
@@ -176,7 +176,7 @@ def test_records_that_cannot_be_decoded_are_set_aside_without_readable_bytes(sho
     outcome = shop.apply(FIRST + 19, ("U", FIRST + 11, "1x", "a word of the row"))
     (kept,) = shop.lake.kept.values()
     assert b"a word of the row" not in kept.raw
-    assert is_sealed(kept.raw)
+    assert is_encrypted(kept.raw)
     assert (kept.column, kept.reason.partition(";")[0]) == ("id", 'a value of column "id" does not fit')
     assert "1x" not in f"{kept.reason} {outcome}"
 
@@ -212,7 +212,7 @@ def test_a_finding_about_the_first_rows_of_a_table_shows_nothing_of_them_where_i
     assert {name for name, text in findings_texts.items() if "a lost word" in text} == {"nothing kept out"}
 
 
-def test_records_that_another_key_seals_stop_nothing_and_are_told(shop: Shop) -> None:
+def test_records_that_another_key_encrypts_stop_nothing_and_are_told(shop: Shop) -> None:
     shop.forget("1")
     shop.more |= {"quarantine": True}
     shop.apply(FIRST + 19, ("I", FIRST + 11, "3x", "three"))
@@ -577,7 +577,7 @@ def test_the_catalog_keeps_all_that_is_decided_of_forgotten_keys_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = TableId("shop", "t")
-    first = ForgottenKeys("asked", table, (Life(table, 1),), ("id: integer",), "seal", ("a" * 32,), when="1")
+    first = ForgottenKeys("asked", table, (Life(table, 1),), ("id: integer",), "key", ("a" * 32,), when="1")
     more = replace(first, digests=tuple(f"{number:032x}" for number in range(60)))
     with closing(LakeState(LakeSettings.from_warehouse(tmp_path), "little")) as state:
         decisions = state.decisions

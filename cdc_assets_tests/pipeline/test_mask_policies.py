@@ -19,10 +19,11 @@ from cdc_assets.ddl import created, quote
 from cdc_assets.decoding.window import decode_windows
 from cdc_assets.errors import BadSettings, StepFailed
 from cdc_assets.features.quarantine.operations import replay as replay_records
-from cdc_assets.io.sealing import unseal
+from cdc_assets.io.encryption import decrypt
 from cdc_assets.landing.partition_reader import PartitionReader
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.masks import Mask, MaskLine, MaskPolicy, SealKey
+from cdc_assets.model.encryption import EncryptionKey
+from cdc_assets.model.masks import Mask, MaskLine, MaskPolicy
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.steps import ApplyRows
@@ -43,13 +44,13 @@ from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 
 T = TableId("shop", "t")
 KEY = {"hash": {"key": {"env": "MASK_KEY"}}}
-SEALED: dict[str, Any] = {"privacy_key": {"env": "SEAL_KEY"}}
+ENCRYPTED: dict[str, Any] = {"privacy_key": {"env": "PRIVACY_KEY"}}
 
 
 @pytest.fixture(autouse=True)
 def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MASK_KEY", "first key")
-    monkeypatch.setenv("SEAL_KEY", "seal")
+    monkeypatch.setenv("PRIVACY_KEY", "a key")
 
 
 @pytest.fixture
@@ -136,25 +137,27 @@ def test_a_policy_that_cannot_be_followed_is_refused(site: Site, privacy: dict[s
 
 
 @pytest.mark.parametrize("key", [None, "", " \n", "telltale\udcff"], ids=repr)
-@pytest.mark.parametrize("given", [{"privacy": {"shop.t.a": KEY}}, {"privacy": {"shop.t.a": None}, **SEALED}], ids=str)
+@pytest.mark.parametrize(
+    "given", [{"privacy": {"shop.t.a": KEY}}, {"privacy": {"shop.t.a": None}, **ENCRYPTED}], ids=str
+)
 def test_a_key_that_is_missing_or_blank_is_told_before_anything_is_read(
     site: Site, given: dict[str, Any], key: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("MASK_KEY", "SEAL_KEY"):
+    for name in ("MASK_KEY", "PRIVACY_KEY"):
         monkeypatch.delenv(name) if key is None else monkeypatch.setenv(name, key)
     (site.feed.bucket / "metadata").write_text("what is read would be an error")
     setting = "privacy_key" if "privacy_key" in given else 'privacy."shop.t.a".hash.key'
     for ask in (lambda: site.pipeline(**given), lambda: inspect_changefeed(site.feed.settings(**given))):
-        with pytest.raises(BadSettings, match=rf"^{re.escape(setting)}(:| is) .*(MASK|SEAL)_KEY") as refused:
+        with pytest.raises(BadSettings, match=rf"^{re.escape(setting)}(:| is) .*(MASK|PRIVACY)_KEY") as refused:
             ask()
         assert "telltale" not in str(refused.value)
 
 
 def test_keys_that_can_be_found_by_trying_are_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MASK_KEY", "0123456789abcdef")
-    for seal, detail in (("x", ["privacy_key"]), ("0123456789abcdef", [])):
-        monkeypatch.setenv("SEAL_KEY", seal)
-        findings = site.apply(FIRST + 9, privacy={"shop.t.a": KEY}, **SEALED).findings
+    for key, detail in (("x", ["privacy_key"]), ("0123456789abcdef", [])):
+        monkeypatch.setenv("PRIVACY_KEY", key)
+        findings = site.apply(FIRST + 9, privacy={"shop.t.a": KEY}, **ENCRYPTED).findings
         assert [finding.detail for finding in findings if finding.rule == "short-key"] == detail
     monkeypatch.setenv("MASK_KEY", "y")
     inspection = inspect_changefeed(site.feed.settings(privacy={"shop.t.a": KEY, "shop.t.b": None}))
@@ -590,42 +593,44 @@ def test_every_masked_column_is_shown_also_one_of_which_the_sample_has_nothing(t
     assert entries == sorted(f"{name}.v: VARCHAR(40) -> none, values of the sample: {counts[name]}" for name in names)
 
 
-@pytest.mark.parametrize("sealed", [False, True])
-def test_a_record_that_does_not_fit_is_kept_sealed_or_by_its_place(site: Site, sealed: bool) -> None:
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_record_that_does_not_fit_is_kept_encrypted_or_by_its_place(site: Site, encrypted: bool) -> None:
     line = ["2", '"' + "secret" * 20 + '"', '"x"']
     site.feed.lines("shop.t", [("I", FIRST + 6, ["no number", *line[1:]])])
-    settings = {"privacy": {"shop.t.a": None}, "quarantine": True, **(SEALED if sealed else {})}
+    settings = {"privacy": {"shop.t.a": None}, "quarantine": True, **(ENCRYPTED if encrypted else {})}
     site.apply(FIRST + 9, **settings)
     (kept,) = site.lake.quarantined()
-    assert ("secret" in kept.reason, b"secret" in kept.raw, bool(kept.raw)) == (False, False, sealed)
-    assert not sealed or b"no number" in unseal(kept.raw, SealKey(b"seal"))
+    assert ("secret" in kept.reason, b"secret" in kept.raw, bool(kept.raw)) == (False, False, encrypted)
+    assert not encrypted or b"no number" in decrypt(kept.raw, EncryptionKey(b"a key"))
 
 
 @pytest.mark.parametrize("pattern", ["shop.t.h[ij]d", "*.*.hid"])
-@pytest.mark.parametrize("sealed", [False, True])
-def test_a_record_with_a_masked_column_that_its_table_is_not_known_to_have_is_kept_sealed_or_by_its_place(
-    tmp_path: Path, pattern: str, sealed: bool
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_record_with_a_masked_column_that_its_table_is_not_known_to_have_is_kept_encrypted_or_by_its_place(
+    tmp_path: Path, pattern: str, encrypted: bool
 ) -> None:
     feed, lake = LittleFeed(tmp_path, "canal-json"), MemoryLake()
     feed.create("shop.t")
     file = feed.rows("shop.t", FIRST, [("I", FIRST + 1, 1, "x"), ("I", FIRST + 2, 2, "y")])
     file.write_bytes(file.read_bytes().replace(b'"v":"y"', b'"v":"y","hid":"telltale"'))
     feed.publish(FIRST + 5)
-    outcome = feed.pipeline_into(lake, privacy={pattern: None}, quarantine=True, **SEALED if sealed else {}).apply()
+    outcome = feed.pipeline_into(
+        lake, privacy={pattern: None}, quarantine=True, **ENCRYPTED if encrypted else {}
+    ).apply()
     (kept,) = lake.quarantined()
-    assert (kept.line, bool(kept.raw), "telltale" in repr((outcome.tables, kept))) == (2, sealed, False)
+    assert (kept.line, bool(kept.raw), "telltale" in repr((outcome.tables, kept))) == (2, encrypted, False)
 
 
 @pytest.mark.parametrize("windows", [1, 2])
 def test_a_record_that_is_replayed_is_masked_as_if_it_had_fitted_in_its_window(site: Site, windows: int) -> None:
     privacy: dict[str, Any] = {"shop.t.a": KEY, "shop.t.b": {"redact": "last4"}}
     if windows == 2:
-        site.apply(FIRST + 5, privacy=privacy, quarantine=True, **SEALED)
+        site.apply(FIRST + 5, privacy=privacy, quarantine=True, **ENCRYPTED)
     site.feed.lines("shop.t", [("I", FIRST + 6, ["no number", '"bob@example.org"', '"4000123412345678"'])])
-    assert table_of(site, FIRST + 9, privacy=privacy, quarantine=True, **SEALED).quarantined == 1
+    assert table_of(site, FIRST + 9, privacy=privacy, quarantine=True, **ENCRYPTED).quarantined == 1
     (path,) = site.feed.bucket.glob("shop/t/*/CDC00000000000000000002.csv")
     path.write_bytes(path.read_bytes().replace(b"no number", b"2"))
-    (done,) = replay_records(site.pipeline(privacy=privacy, quarantine=True, **SEALED))
+    (done,) = replay_records(site.pipeline(privacy=privacy, quarantine=True, **ENCRYPTED))
     assert (done.reason, done.rows) == ("", 1)
     rows_by_id = {row["id"]: (row["a"], row["b"]) for row in site.lake.read(T).to_pylist()}
     assert rows_by_id == {1: (hashed("ann@example.org"), "1234"), 2: (hashed("bob@example.org"), "5678")}
@@ -670,7 +675,7 @@ def test_an_error_that_nobody_foresaw_says_its_type_and_place_alone_where_values
     assert ("telltale" in trace) is is_shown
 
 
-@pytest.mark.parametrize("given", [{"landing": {"plain": True}}, SEALED], ids=["plain", "sealed"])
+@pytest.mark.parametrize("given", [{"landing": {"plain": True}}, ENCRYPTED], ids=["plain", "encrypted"])
 def test_messages_whose_landing_fails_for_a_reason_that_nobody_foresaw_are_not_shown(
     given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -700,7 +705,7 @@ def test_equal_values_of_one_family_have_one_hash_however_wide_their_column_is(t
 
 
 def test_schema_files_with_defaults_are_not_kept_in_clear_text(site: Site, tmp_path: Path) -> None:
-    for number, settings in enumerate(({}, SEALED)):
+    for number, settings in enumerate(({}, ENCRYPTED)):
         place = tmp_path / f"{number}.db"
         site.ledger, site.lake = Ledger(f"sqlite:///{place}"), MemoryLake()
         site.apply(FIRST + 9, privacy={"shop.t.a": None}, **settings)
@@ -712,11 +717,11 @@ def test_schema_files_with_defaults_are_not_kept_in_clear_text(site: Site, tmp_p
 def test_another_privacy_key_holds_the_tables_alone_that_are_masked_by_it_until_they_are_rebuilt(
     site: Site, monkeypatch: pytest.MonkeyPatch, masked_by_it: bool
 ) -> None:
-    variable = "SEAL_KEY" if masked_by_it else "MASK_KEY"
-    given: dict[str, Any] = {"privacy": {"shop.t.a": {"hash": {"key": {"env": variable}}}}, **SEALED}
+    variable = "PRIVACY_KEY" if masked_by_it else "MASK_KEY"
+    given: dict[str, Any] = {"privacy": {"shop.t.a": {"hash": {"key": {"env": variable}}}}, **ENCRYPTED}
     site.feed.table("shop.other", [("a", "VARCHAR")])
     site.apply(FIRST + 9, **given)
-    monkeypatch.setenv("SEAL_KEY", "another seal")
+    monkeypatch.setenv("PRIVACY_KEY", "another key")
     site.feed.lines("shop.other", [("I", FIRST + 15, ["1", '"x"'])])
     site.feed.lines("shop.t", [("I", FIRST + 15, ["2", '"bob@example.org"', '"x"'])])
     states = {str(table.name): table.state for table in site.apply(FIRST + 20, **given).tables}
@@ -726,12 +731,12 @@ def test_another_privacy_key_holds_the_tables_alone_that_are_masked_by_it_until_
         assert 'columns that are masked otherwise now: "a" (hash ' in held.reason
         assert any("cdc-assets rebuild shop.t" in way for way in held.ways)
         site.rebuild("shop.t", **given)
-    key = "another seal" if masked_by_it else "first key"
+    key = "another key" if masked_by_it else "first key"
     assert {lake_row["a"] for lake_row in site.lake.read(T).to_pylist()} == {
         hashed(mail, key) for mail in ("ann@example.org", "bob@example.org")
     }
-    sealed = site.ledger.schema_files("little").values()
-    assert all(b"ColumnName" in unseal(text, SealKey(b"another seal")) for text in sealed)
+    encrypted = site.ledger.schema_files("little").values()
+    assert all(b"ColumnName" in decrypt(text, EncryptionKey(b"another key")) for text in encrypted)
 
 
 @pytest.mark.parametrize(("mask", "shown"), [(None, "ENUM('a','b')"), (Mask("null"), "ENUM")], ids=str)
@@ -749,29 +754,29 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     from cdc_assets.landing import opening
     from cdc_assets.settings.lake import LakeSettings
 
-    seals: list[Any] = []
+    keys: list[Any] = []
     landed = opening._landed
 
-    def seen(settings: Any, source: Any, lake: Any, seal: Any, executors: Any) -> Any:
-        seals.append(seal)
-        return landed(settings, source, lake, seal, executors)
+    def seen(settings: Any, source: Any, lake: Any, encryption_key: Any, executors: Any) -> Any:
+        keys.append(encryption_key)
+        return landed(settings, source, lake, encryption_key, executors)
 
     monkeypatch.setattr(opening, "_landed", seen)
-    return [seals, LakeSettings.from_warehouse(tmp_path)]
+    return [keys, LakeSettings.from_warehouse(tmp_path)]
 
 
 @pytest.mark.parametrize(
-    ("given", "is_sealed"),
-    [({}, None), (SEALED, True), ({"landing": {"plain": True}}, False)],
+    ("given", "is_encrypted"),
+    [({}, None), (ENCRYPTED, True), ({"landing": {"plain": True}}, False)],
     ids=["none", "key", "consent"],
 )
-def test_topics_with_masks_are_landed_sealed_or_by_consent(
-    opened: list[Any], given: dict[str, Any], is_sealed: bool | None
+def test_topics_with_masks_are_landed_encrypted_or_by_consent(
+    opened: list[Any], given: dict[str, Any], is_encrypted: bool | None
 ) -> None:
     from cdc_assets.landing.opening import open_feed
 
-    seals, lake = opened
-    if is_sealed is None:
+    keys, lake = opened
+    if is_encrypted is None:
         with (
             pytest.raises(BadSettings, match=r"privacy_key.*landing: .plain: true"),
             open_feed(topics_settings(), lake),
@@ -779,4 +784,4 @@ def test_topics_with_masks_are_landed_sealed_or_by_consent(
             pass
         return
     with open_feed(topics_settings(**given), lake):
-        assert [seal is not None for seal in seals] == [is_sealed]
+        assert [key is not None for key in keys] == [is_encrypted]

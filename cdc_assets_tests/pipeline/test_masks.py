@@ -25,7 +25,7 @@ from cdc_assets.errors import BadSettings, RebuildRefused
 from cdc_assets.formats.decoded import COMMIT_TS
 from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.masks import SealKey
+from cdc_assets.model.encryption import EncryptionKey
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
@@ -70,7 +70,7 @@ from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 from cdc_assets_tests.topics import Topic, topics
 from cdc_assets_tests.writer import Publication, publications
 
-SEALED: dict[str, Any] = {"privacy_key": {"env": "MASK_KEY"}}
+ENCRYPTED: dict[str, Any] = {"privacy_key": {"env": "MASK_KEY"}}
 HASHED = {"*.*.*": {"hash": {"key": {"env": "MASK_KEY"}}}}
 """Every column, those of keys too: tables of which something cannot be masked are held, all others must be equal."""
 
@@ -137,7 +137,7 @@ def test_a_recorded_changefeed_with_every_column_hashed_is_the_hashed_source(con
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_a_recorded_topic_with_every_column_hashed_is_the_hashed_source(topic: Topic) -> None:
-    plain, masked = plain_feed(topic), TopicFeed.recording(topic, privacy=HASHED, **SEALED)
+    plain, masked = plain_feed(topic), TopicFeed.recording(topic, privacy=HASHED, **ENCRYPTED)
     masked.send()
     held = stopped(masked.apply())
     pipeline = Pipeline(plain.settings, plain.source, plain.lake, plain.ledger, landing=plain.landing)
@@ -270,7 +270,9 @@ def test_no_value_of_a_masked_column_of_files_is_left_anywhere(
         there.mkdir()
         ledger = Ledger(f"sqlite:///{there / 'ledger.db'}")
         through = replace(final, bucket=bucket)
-        masking = pipeline_of(config, through, MemoryLake(), ledger, privacy=privacy, quarantine=quarantine, **SEALED)
+        masking = pipeline_of(
+            config, through, MemoryLake(), ledger, privacy=privacy, quarantine=quarantine, **ENCRYPTED
+        )
         everything_said(masking, masking.apply(), there)
         (there / "log.txt").write_text(caplog.text)
     assert leaks(left, tokens) == []
@@ -302,8 +304,8 @@ def test_no_value_of_a_masked_column_of_dumps_is_left_anywhere(
             data[chance.randrange(len(data))] = chance.choice(b"x\",{0\\\n'()")
         file.write_bytes(bytes(data[: -chance.choice((0, 0, 9)) or None]))
     caplog.clear()
-    applied(tmp_path / "left" / "quarantined", privacy=HASHED, quarantine=True, **SEALED)
-    applied(tmp_path / "left" / "held", privacy=SECRET, **SEALED)
+    applied(tmp_path / "left" / "quarantined", privacy=HASHED, quarantine=True, **ENCRYPTED)
+    applied(tmp_path / "left" / "held", privacy=SECRET, **ENCRYPTED)
     (tmp_path / "left" / "log.txt").write_text(caplog.text)
     assert tokens
     assert leaks(tmp_path / "left", tokens) == []
@@ -311,7 +313,9 @@ def test_no_value_of_a_masked_column_of_dumps_is_left_anywhere(
 
 def leaks_of_topics(masked: TopicFeed, lines: list[dict[str, Any]], tokens: set[bytes], tmp_path: Path) -> list[str]:
     """Return what is left of tokens after a feed's messages, of which some are damaged, were landed and applied."""
-    with closing(LandingTable(LakeSettings.from_warehouse(tmp_path / "lake"), "shop", SealKey(b"seal"))) as table:
+    with closing(
+        LandingTable(LakeSettings.from_warehouse(tmp_path / "lake"), "shop", EncryptionKey(b"a key"))
+    ) as table:
         masked.store, masked.ledger = table, Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
         masked.landing = masked.landed_in()
         masked.lake.may_lack_rows = True  # damaged messages may give a row another key
@@ -335,7 +339,7 @@ def leaks_of_topics(masked: TopicFeed, lines: list[dict[str, Any]], tokens: set[
 @pytest.mark.parametrize("topic", TOPICS)
 def test_no_value_of_a_masked_column_of_topics_is_left_anywhere(topic: Topic, tmp_path: Path) -> None:
     tokens = tokens_of(rows_of(plain_feed(topic).lake).values())
-    masked = TopicFeed.recording(topic, privacy=SECRET, quarantine=True, **SEALED)
+    masked = TopicFeed.recording(topic, privacy=SECRET, quarantine=True, **ENCRYPTED)
     assert leaks_of_topics(masked, topic.lines, tokens, tmp_path) == []
     assert bool(tokens) != str(topic).startswith(OF_SHORT_VALUES)
 
@@ -443,7 +447,7 @@ def test_no_value_of_a_masked_column_of_ydb_s_topics_is_left_anywhere(
     plain.apply()
     tokens = ydb_tokens(12 + len(bad)) | tokens_of([plain.lake.read(TableId("shop", "orders"))])
     (left := tmp_path / "left").mkdir()
-    masked = TopicFeed.of(MemoryLog([]), privacy=YDB, quarantine=quarantine, **given, **SEALED)
+    masked = TopicFeed.of(MemoryLog([]), privacy=YDB, quarantine=quarantine, **given, **ENCRYPTED)
     assert leaks_of_topics(masked, lines, tokens, left) == []
     assert found_in(caplog.text.encode(), tokens) == []
     assert bool(masked.lake.kept) == quarantine
@@ -460,7 +464,7 @@ def test_no_value_of_a_masked_column_of_ydb_s_topics_is_left_anywhere(
 def test_extracts_of_masked_topics_have_their_rows_and_no_value_of_a_masked_column(
     topic: Topic, tmp_path: Path
 ) -> None:
-    plain, masked = plain_feed(topic), TopicFeed.recording(topic, privacy=SECRET, **SEALED)
+    plain, masked = plain_feed(topic), TopicFeed.recording(topic, privacy=SECRET, **ENCRYPTED)
     masked.send()
     held = stopped(masked.apply())
     pipelines = [
@@ -532,7 +536,7 @@ def test_no_value_of_a_masked_column_of_recorded_connectors_is_left_anywhere(
     plain.apply()
     tokens = tokens_of(rows_of(plain.lake).values()) | values_in(recording.lines)
     schemas = {"schemas": tmp_path / "schemas.sql"} if (tmp_path / "schemas.sql").exists() else {}
-    masked = recording.feed(privacy=HASHED, quarantine=True, **SEALED, **schemas)
+    masked = recording.feed(privacy=HASHED, quarantine=True, **ENCRYPTED, **schemas)
     caplog.set_level("DEBUG")
     assert leaks_of_topics(masked, recording.lines, tokens, left) == []
     assert found_in(caplog.text.encode(), tokens) == []
@@ -712,7 +716,7 @@ def test_no_value_of_a_masked_column_of_any_message_of_a_connector_is_left_anywh
         "sink_uri": "kafka://127.0.0.1:9092/px?protocol=debezium-json", "topics": ["px", "px.*", "__debezium*"],
         "history": {"shop.users": ["log", "scd2"]}, "privacy": PRIVACY, "quarantine": not sound,
     }  # fmt: skip
-    masked = TopicFeed.of(MemoryLog([]), **given, **SEALED)
+    masked = TopicFeed.of(MemoryLog([]), **given, **ENCRYPTED)
     caplog.set_level("DEBUG")
     assert leaks_of_topics(masked, lines, tokens, tmp_path) == []
     assert found_in(caplog.text.encode(), tokens) == []
@@ -754,7 +758,7 @@ def compare(made: Callable[..., Any], shows: Sequence[Callable[[Any], None]], tu
     opened(plain).apply()
     planned = opened(plain).planner.plan()[1]
     privacy = of_every_kind(planned, turn)
-    once, often = (made(privacy=privacy, **SEALED) for _ in range(2))
+    once, often = (made(privacy=privacy, **ENCRYPTED) for _ in range(2))
     shows[-1](once)
     outcome = opened(once).apply()
     held, held_lives = stopped(outcome), lives_held(outcome)

@@ -368,9 +368,9 @@ def test_where_the_input_from_before_the_rename_is_gone_both_begin_there_and_say
 def test_no_row_that_was_forgotten_comes_back_by_a_rename(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_kept_out: bool
 ) -> None:
-    monkeypatch.setenv("SEAL_KEY", "a key of the tests")
+    monkeypatch.setenv("PRIVACY_KEY", "a key of the tests")
     source = Source(tmp_path, "x")
-    applied = Applied(source, privacy_key={"env": "SEAL_KEY"})
+    applied = Applied(source, privacy_key={"env": "PRIVACY_KEY"})
     source.write("x", 1)
     source.published()
     assert applied.apply() == []

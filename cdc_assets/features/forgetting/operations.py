@@ -412,7 +412,7 @@ class _SoughtRows:
             return False
         table, keys = self.sources[life.source], self.sought.sources[life.source]
         schema = keyed_alike(table.schema_at(record.version).in_lake, keys, table, record.version)
-        return None if schema is None else record_has_key(record.keys, schema, keys, self.sought.values.seal)
+        return None if schema is None else record_has_key(record.keys, schema, keys, self.sought.values.encryption_key)
 
 
 # --- finding ----------------------------------------------------------------------------------------------------------
@@ -428,8 +428,8 @@ def _find(
     meant = meant_table(planned, table, keys)
     targets = targets_of(planned, meant)
     _refuse(work, planned, targets, rows_too=until is None)
-    wire, seal = pipeline.settings.source_options.wire, pipeline.planner.masks.seal
-    values = key_bytes(meant.keys, keys, meant.schema, wire, seal)
+    wire, encryption_key = pipeline.settings.source_options.wire, pipeline.planner.encryption_key
+    values = key_bytes(meant.keys, keys, meant.schema, wire, encryption_key)
     through = applied_through(planned, targets)
     sought = SoughtKeys(keys_by_source(planned, targets), values, through, -1 if until is None else until, places)
     landed = find_landed(pipeline, sought)

@@ -47,8 +47,8 @@ def decide(pipeline: Pipeline, planned: Plan, meant: MeantTable, until: Tso, nam
     table, keys = meant.history, meant.keys_in_lake
     states = (state for life, state in planned.applied.items() if life.source in meant.sources and not state.is_purged)
     through = max((state.progress.tso for state in states), default=0)
-    seal, settings = pipeline.planner.masks.seal, pipeline.settings
-    if seal is None:
+    encryption_key, settings = pipeline.planner.encryption_key, pipeline.settings
+    if encryption_key is None:
         raise BadSettings(
             "forgotten keys are kept out by an HMAC of them, never by their values, and its key is missing. Give "
             "privacy_key: {env: NAME} in the settings."
@@ -68,7 +68,9 @@ def decide(pipeline: Pipeline, planned: Plan, meant: MeantTable, until: Tso, nam
         raise BadSettings(f"{keys.num_rows:,} keys came, and at most {_MOST:,} can be kept out by one decision.")
     if name and not re.fullmatch(r"[\w.-]{1,60}", name):
         raise BadSettings(f'"{name}" is no name of a decision; expected up to 60 letters, digits, ".", "_" and "-".')
-    digests = key_digests(keys, meant.schema.in_lake, digest_key(seal, meant.name)).unique().sort().to_pylist()
+    digests = (
+        key_digests(keys, meant.schema.in_lake, digest_key(encryption_key, meant.name)).unique().sort().to_pylist()
+    )
     versions = [event.at for event in table.events if event.after == meant.schema]
     own = hashlib.sha256(f"{meant.name.folded} {digests}".encode()).hexdigest()[:12]
     decision = ForgottenKeys(
@@ -76,7 +78,7 @@ def decide(pipeline: Pipeline, planned: Plan, meant: MeantTable, until: Tso, nam
         meant.name,
         tuple(sorted(meant.sources)),
         form_at(table, versions[-1] if versions else table.events[-1].at, meant.schema),
-        seal.fingerprint,
+        encryption_key.fingerprint,
         tuple(digests),
         until,
         when=iso_now(),
@@ -105,14 +107,16 @@ def _with_former(decision: ForgottenKeys, decisions: Sequence[ForgottenKeys], ta
                 f"and {decision.until_text} "
                 f"would let rows of them in sooner. Take it back first, if that is meant (--undo {former_keys.name})."
             )
-        alike = (former_keys.part, former_keys.seal) == (decision.part, decision.seal)
+        alike = (former_keys.part, former_keys.key_fingerprint) == (decision.part, decision.key_fingerprint)
         if alike and decision.until != former_keys.until and not set(former_keys.digests) <= set(decision.digests):
             raise BadSettings(
                 f"{former_keys.name} keeps out {counted(len(former_keys.digests), 'key')} {former_keys.until_text}, "
                 f"and not {decision.until_text}. Give the others another --decision."
             )
     forms = united(decisions, whenever=True)
-    same_form = next((form for form in forms if (form.part, form.seal) == (decision.part, decision.seal)), None)
+    same_form = next(
+        (form for form in forms if (form.part, form.key_fingerprint) == (decision.part, decision.key_fingerprint)), None
+    )
     if same_form is not None:
         if len(forms) > 1 and not set(decision.digests) <= set(same_form.digests):
             raise BadSettings(

@@ -20,13 +20,13 @@ import pyarrow as pa
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import has_text
-from cdc_assets.io.sealing import unseal
+from cdc_assets.io.encryption import decrypt
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.types.collations import is_plain, normal_form
 
 if TYPE_CHECKING:
     from cdc_assets.formats import Wire
-    from cdc_assets.model.masks import SealKey
+    from cdc_assets.model.encryption import EncryptionKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,32 +45,36 @@ class _Value:
 
 @dataclass(frozen=True, slots=True)
 class KeyBytes:
-    """Looks for the values of keys; `seal` opens what is sealed. Texts show none of the values in a `binary` format."""
+    """Looks for the values of keys in bytes, encrypted ones too. Texts show none of the values in a `binary` format."""
 
     keys: Sequence[Sequence[_Value]]
-    seal: SealKey | None
+    encryption_key: EncryptionKey | None
     binary: bool
 
     def are_in(self, raw: bytes) -> bool:
         """Return whether bytes have all values of a key, as far as they can be read."""
         try:
-            data = unseal(raw, self.seal)
+            data = decrypt(raw, self.encryption_key)
         except BadSettings:
             return False
         texts = list(_texts(data))
         return any(all(value.is_in(texts) for value in key) for key in self.keys)
 
     def may_be_in(self, raw: bytes) -> bool:
-        """Return whether they have, or whether that cannot be told: they are sealed by another key, or binary."""
+        """Return whether they have, or whether that cannot be told: they are encrypted by another key, or binary."""
         try:
-            unseal(raw, self.seal)
+            decrypt(raw, self.encryption_key)
         except BadSettings:
             return True
         return bool(raw) and (self.binary or self.are_in(raw))
 
 
 def key_bytes(
-    keys: pa.Table, texts: Sequence[Sequence[str]], schema: TableSchema, wire: Wire, seal: SealKey | None
+    keys: pa.Table,
+    texts: Sequence[Sequence[str]],
+    schema: TableSchema,
+    wire: Wire,
+    encryption_key: EncryptionKey | None,
 ) -> KeyBytes:
     """Return the patterns that find keys: unmasked values in the types of the lake, and the texts that people gave."""
     columns = [schema.column(name) for name in keys.column_names]
@@ -82,7 +86,7 @@ def key_bytes(
         ]
         for key_texts, row in zip(texts, keys.to_pylist(), strict=True)
     ]
-    return KeyBytes(key_values, seal, not has_text(wire))
+    return KeyBytes(key_values, encryption_key, not has_text(wire))
 
 
 def _value(column: Column, text: str, value: object, zone: ZoneInfo) -> _Value:

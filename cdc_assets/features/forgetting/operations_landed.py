@@ -213,7 +213,8 @@ def _find(
         raw = raw_records(split.wire, split.data, rejects.keys())
         raw |= {line: reject.raw for line, reject in rejects.items() if reject.raw}
         verdicts = {
-            line: record_has_key(rejects[line].keys, split.schema.in_lake, keys, sought.values.seal) for line in raw
+            line: record_has_key(rejects[line].keys, split.schema.in_lake, keys, sought.values.encryption_key)
+            for line in raw
         }
         unknown = {line for line, data in raw.items() if verdicts[line] is None and sought.values.may_be_in(data)}
         if not (matches.num_rows or any(verdicts.values()) or unknown):

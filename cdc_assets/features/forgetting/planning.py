@@ -15,8 +15,8 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from cdc_assets.model.encryption import EncryptionKey
 from cdc_assets.model.forgetting import ForgottenKeys, digest_key, united
-from cdc_assets.model.masks import SealKey
 from cdc_assets.model.progress import Life
 from cdc_assets.model.recipe import ExcludedKeys
 from cdc_assets.model.schema import TableId, TableSchema
@@ -53,7 +53,7 @@ def keeping_out(
     table: TableHistory,
     lives: Mapping[Life, TableHistory],
     decided: Sequence[ForgottenKeys],
-    seal: SealKey | None,
+    encryption_key: EncryptionKey | None,
     *,
     stands: bool,
 ) -> Iterator[Step]:
@@ -69,8 +69,10 @@ def keeping_out(
             continue
         try:
             if isinstance(step, ApplyRows) and decisions:
-                excluded = digests_of(decisions, seal, table, _schemas_of(step, table))
-                step = replace(step, reading=replace(step.reading, excluded=excluded), seal=seal, whole_at=None)
+                excluded = digests_of(decisions, encryption_key, table, _schemas_of(step, table))
+                step = replace(
+                    step, reading=replace(step.reading, excluded=excluded), encryption_key=encryption_key, whole_at=None
+                )
             elif isinstance(step, ExchangePartition):
                 other = lives.get(step.other.source)
                 concerned = decisions or (() if other is None else forgotten_of(decided, other))
@@ -98,7 +100,7 @@ def by_name(decisions: Iterable[ForgottenKeys]) -> dict[str, list[ForgottenKeys]
 
 def digests_of(
     decisions: Sequence[ForgottenKeys],
-    seal: SealKey | None,
+    encryption_key: EncryptionKey | None,
     table: TableHistory,
     schemas: Iterable[tuple[tuple[str, Tso], TableSchema]],
 ) -> tuple[ExcludedKeys, ...]:
@@ -111,32 +113,46 @@ def digests_of(
     for place, schema in by_place.items():
         form = form_at(table, place[1], schema)
         for parts in by_name(decisions).values():
-            for fitting in _fitting(parts, seal, form, table, place[1]):
+            for fitting in _fitting(parts, encryption_key, form, table, place[1]):
                 until, versions = digests.setdefault(fitting.part, ({}, set()))
                 until |= {digest: max(fitting.until, until.get(digest, fitting.until)) for digest in fitting.digests}
                 versions.add(place)
     return tuple(
-        ExcludedKeys(digest_key(seal, name), until, frozenset(versions if versions != by_place.keys() else ()))
+        ExcludedKeys(
+            digest_key(encryption_key, name), until, frozenset(versions if versions != by_place.keys() else ())
+        )
         for (name, _), (until, versions) in digests.items()
-        if seal is not None
+        if encryption_key is not None
     )
 
 
 def _fitting(
-    parts: Sequence[ForgottenKeys], seal: SealKey | None, form: tuple[str, ...], table: TableHistory, version: Tso
+    parts: Sequence[ForgottenKeys],
+    encryption_key: EncryptionKey | None,
+    form: tuple[str, ...],
+    table: TableHistory,
+    version: Tso,
 ) -> list[ForgottenKeys]:
     """Return the decisions of one name that have all keys of rows that are told apart by `form`."""
     alike = [decision for decision in parts if decision.form == form] or parts
-    if seal is None or all(decision.seal != seal.fingerprint for decision in alike):
-        obstacle = "no privacy_key is given" if seal is None else "privacy_key is another one now"
+    if encryption_key is None or all(decision.key_fingerprint != encryption_key.fingerprint for decision in alike):
+        obstacle = "no privacy_key is given" if encryption_key is None else "privacy_key is another one now"
         reason = f"{_kept_out(alike[0])}, and {obstacle}: nobody can tell which rows these are"
         raise UnknownKeys(reason, alike[0], "give privacy_key as it was when they were forgotten")
     forms = united(parts, whenever=True)
     whole = max(forms, key=lambda decision: len(decision.digests))
-    usable = [decision for decision in forms if (decision.form, decision.seal) == (form, seal.fingerprint)]
+    usable = [
+        decision
+        for decision in forms
+        if (decision.form, decision.key_fingerprint) == (form, encryption_key.fingerprint)
+    ]
     fitting = max(usable, key=lambda decision: len(decision.digests), default=None)
     if fitting is not None and len(fitting.digests) >= len(whole.digests):
-        return [decision for decision in parts if (decision.part, decision.seal) == (fitting.part, fitting.seal)]
+        return [
+            decision
+            for decision in parts
+            if (decision.part, decision.key_fingerprint) == (fitting.part, fitting.key_fingerprint)
+        ]
     by = f"({'; '.join(form) or 'no key'})"
     advice = f"forget all of them by the key as it is now, too: {_again(table.last_name or table.life, whole)}"
     raise UnknownKeys(

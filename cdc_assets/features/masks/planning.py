@@ -41,7 +41,7 @@ def in_lake(steps: Iterable[Step], masks: MaskPolicy) -> Iterator[Step]:
     for step in steps:
         try:
             step = _in_lake(step)
-            yield replace(step, seal=masks.seal) if isinstance(step, ApplyRows) else step
+            yield replace(step, encryption_key=masks.encryption_key) if isinstance(step, ApplyRows) else step
         except _Unmaskable as problem:
             yield _held(step.life, step.at, str(problem))
             return

@@ -22,12 +22,12 @@ def findings(history: History, rules: Rules) -> Iterator[Finding]:
         name = history.lives[hold.life].last_name or hold.life.born_as
         yield Finding("mask", Severity.HOLD, str(name), hold.reason)
     keys = {f'privacy."{line.pattern}"': line.mask.key for line in masks.lines if line.mask.key}
-    keys |= {} if masks.seal is None else {"privacy_key": masks.seal.key}
+    keys |= {} if masks.encryption_key is None else {"privacy_key": masks.encryption_key.key}
     short = [name for name, key in keys.items() if len(key) < KEY_BYTES]
     if short:
         yield warning(
             "short-key",
-            f"a key has fewer than {KEY_BYTES} bytes: anyone with hashes or sealed records can find it by "
+            f"a key has fewer than {KEY_BYTES} bytes: anyone with hashes or encrypted records can find it by "
             "trying, and with it the values. Give one of 32 random bytes, such as openssl rand -hex 32 prints; tables "
             "that are hashed by another key are rebuilt.",
             detail=", ".join(short),

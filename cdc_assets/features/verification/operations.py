@@ -689,7 +689,9 @@ class _TablePair:
         proof, table = self.proof, self.history
         decisions = forgotten_of(kept_out(proof.pipeline.planner.decided), table)
         schema = table.schema if key else replace(table.schema, key=())
-        return digests_of(decisions, proof.pipeline.planner.masks.seal, table, [(("", table.events[-1].at), schema)])
+        return digests_of(
+            decisions, proof.pipeline.planner.encryption_key, table, [(("", table.events[-1].at), schema)]
+        )
 
     def _changed_before_masks(self, feed: TableSchema) -> dict[str, str]:
         """Return the masked columns of which equal values of the source may be other ones in the lake by a loss."""
