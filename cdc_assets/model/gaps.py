@@ -134,11 +134,11 @@ def late_text(since: Tso) -> str:
 
 
 def late_rows_text(at: Tso, life: Life) -> str:
-    """Return the sentence on rows that came when a table that stands still was beyond them, and what can be done."""
+    """Return the sentence on rows that came when a table was beyond them, and what can be done."""
     return (
-        f"rows of its source of {at} and later came when it was applied beyond them, and the settings (history, "
-        "tables) did not ask for it, so that it was not built anew. Let them ask for it, and build it anew: cdc-assets "
-        f"rebuild {shlex.quote(str(life))}"
+        f"rows of its source of {at} and later came when it was applied beyond them, and it was not built anew. Let "
+        "the settings (history, tables) ask for it, if they do not, and build it anew: cdc-assets rebuild "
+        f"{shlex.quote(str(life))}"
     )
 
 

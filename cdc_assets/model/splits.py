@@ -233,7 +233,8 @@ class Place:
 class LateFile:
     """Rows that came too late, at position `at` and later: the sentence for the user, and whose they are.
 
-    Without `lives` they are of any table that has the name `table` from there on.
+    Those of a file are of `lives`, of all kinds, also of those that can still take them: a file is late no more once it
+    is read. Others are of any table that has the name `table` from there on.
     """
 
     reason: str

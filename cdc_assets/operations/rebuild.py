@@ -23,17 +23,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from cdc_assets.errors import CdcError, LakeUnavailable, RebuildRefused, TableHeld, TableMoved
-from cdc_assets.features.completeness.pipeline import mark
+from cdc_assets.features.completeness.pipeline import mark, mark_gaps
 from cdc_assets.features.verification.operations_repair import REBUILD, repairs_since_rebuild
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.gaps import gap_text
 from cdc_assets.model.kinds import NOT_ASKED_FOR
-from cdc_assets.model.landed import Landed, LandedEvent
+from cdc_assets.model.landed import Landed
 from cdc_assets.model.ledger_entries import FileEntry
-from cdc_assets.model.progress import AppliedState, Base, Life, State
+from cdc_assets.model.progress import AppliedState, Base, Gap, Life, State
 from cdc_assets.model.reports import FileStats, Grid, OperationReport, StepResult
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.splits import Listing
+from cdc_assets.model.splits import LateFile, Listing
 from cdc_assets.model.steps import ApplyRows, HoldTable, Step
 from cdc_assets.model.tickets import Ticket
 from cdc_assets.model.tso import Tso, tso_now
@@ -44,7 +44,7 @@ from cdc_assets.operations.tickets import Tickets, is_open, kept_alive
 from cdc_assets.pipeline.missing_files import expired_files, missing_files
 from cdc_assets.pipeline.pipeline import Pipeline, PipelineLake, gone_file
 from cdc_assets.pipeline.replay import ReplayRequest, plan_replay
-from cdc_assets.planning.plan import Plan
+from cdc_assets.planning.plan import Plan, late_gaps
 from cdc_assets.planning.run_batches import families
 from cdc_assets.report.plan_text import log_steps
 from cdc_assets.settings.config import ChangefeedSettings
@@ -292,10 +292,13 @@ def rebuild(
                     "beside it would bring them back. Nothing was changed. Try again when that run has ended; if it "
                     "was killed, run it again."
                 )
+        # Late rows are late no more once one table has them: those that lack them say so from here on.
+        mark_gaps(pipeline.lake, chosen.lacking, chosen.applied)
         _run(work, say)
         _release_late(pipeline, chosen)
         pipeline.lake.apply_renames()
-    mark(pipeline.lake, chosen.planned, pipeline.lake.applied())
+    built = {life: state for life, state in pipeline.lake.applied().items() if life in chosen.targets}
+    mark(pipeline.lake, chosen.planned, built)
     pipeline.record_status(run)
     return tuple(work.done)
 
@@ -306,28 +309,29 @@ def _release_late(pipeline: Pipeline, chosen: _Choice) -> None:
         return
     from cdc_assets.landing.decisions import DecidedBy, rebuilt
 
-    targets = set(chosen.targets)
     late = [
-        event for event, held in _held_by_late_rows(chosen.planned, chosen.applied, chosen.landed) if held <= targets
+        event
+        for event in chosen.landed.open_late
+        if _held_by(LateFile("", event.position + 1, table=event.table), chosen.planned, chosen.applied)
+        <= set(chosen.targets)
     ]
     if late:
         rebuilt(pipeline.landing, late, chosen.landed, DecidedBy.now())
 
 
-def _held_by_late_rows(
-    planned: Plan, applied: Mapping[Life, AppliedState], landed: Landed | None
-) -> Iterator[tuple[LandedEvent, set[Life]]]:
-    """Yield the messages of topics whose rows came too late, each with the tables of the lake that it holds.
+def _held_by(late: LateFile, planned: Plan, applied: Mapping[Life, AppliedState]) -> set[Life]:
+    """Return the tables of the lake that rows hold which came too late.
 
-    These are all that have the name of the rows at their position or later: which of them the rows are of is not kept.
-    A dropped table is one of them, for a RECOVER may bring it back, and so is a frozen one that has the rows' position.
+    Of a topic these are all that have the name of the rows at their position or later: which of them the rows are of is
+    not kept. A dropped table is one of them, for a RECOVER may bring it back, and so is a frozen one that has the rows'
+    position.
     """
-    lives = {life: table for life, table in planned.history.lives.items() if life in applied}
-    lives = {life: table for life, table in lives.items() if not applied[life].is_purged}
-    for event in landed.open_late if landed is not None else ():
-        assert event.table is not None
-        name, version = event.table.folded, event.position + 1
-        yield event, {life for life, table in lives.items() if name in table.names_after(version)}
+    lives = planned.history.lives.items()
+    return {
+        life
+        for life, table in lives
+        if life in applied and not applied[life].is_purged and late.concern(life, table.names_after(late.at))
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +369,10 @@ def rebuild_targets(pipeline: Pipeline, tables: Sequence[str] = ()) -> tuple[Tar
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """Tables to rebuild (`targets`), and those that they `need`, by a plan from nothing and its `bases`."""
+    """Tables to rebuild (`targets`), and those that they `need`, by a plan from nothing and its `bases`.
+
+    `lacking` are the gaps of tables that late rows hold or that stand still without them, before anything is built.
+    """
 
     planned: Plan
     applied: Mapping[Life, AppliedState]
@@ -373,6 +380,7 @@ class _Choice:
     targets: tuple[Life, ...]
     needed: Sequence[Life]
     landed: Landed | None
+    lacking: Mapping[Life, Gap]
 
 
 def _choose(pipeline: Pipeline, tables: Sequence[str]) -> _Choice:
@@ -381,7 +389,7 @@ def _choose(pipeline: Pipeline, tables: Sequence[str]) -> _Choice:
     listing, present = pipeline.planner.plan(whole=True)
     applied = pipeline.lake.applied()
     bases = _bases(present, applied, tables)
-    frozen_tables = frozenset(life for _, held in _held_by_late_rows(present, applied, landed) for life in held)
+    frozen_tables = frozenset(life for late in listing.late.values() for life in _held_by(late, present, applied))
     request = ReplayRequest(
         listing, bases, fuse=True, hold_expired=True, renames=_renames(applied), frozen_tables=frozen_tables
     )
@@ -393,8 +401,8 @@ def _choose(pipeline: Pipeline, tables: Sequence[str]) -> _Choice:
     repaired &= {life.source for life in requested_lives}
     others = (life for life in planned.history.lives if life in applied and life.source in repaired)
     requested_lives = list(dict.fromkeys((*requested_lives, *others)))
-    late = [held for _, held in _held_by_late_rows(planned, applied, landed)]
-    together = {life for held in late if held.intersection(requested_lives) for life in held}
+    held_sets = [_held_by(late, planned, applied) for late in listing.late.values()]
+    together = {life for held in held_sets if held.intersection(requested_lives) for life in held}
     requested_lives += sorted(together.difference(requested_lives))
     needed = _with_partners(planned, requested_lives)
     early = {life: other for life in needed if (other := _missing_before(planned, life, applied)) is not None}
@@ -421,7 +429,9 @@ def _choose(pipeline: Pipeline, tables: Sequence[str]) -> _Choice:
         raise RebuildRefused(
             f"{first_of(names, 'table', 5)} cannot be rebuilt; nothing was changed:\n{reasons}", tables=names
         )
-    return _Choice(planned, applied, bases, targets, needed, landed)
+    held = frozenset().union(*held_sets).intersection(targets)
+    lacking = late_gaps((*present.idle, *held), present, applied, listing.late.values())
+    return _Choice(planned, applied, bases, targets, needed, landed, lacking)
 
 
 def _renames(applied: Mapping[Life, AppliedState]) -> dict[Life, Tso | None]:

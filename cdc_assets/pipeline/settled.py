@@ -102,7 +102,7 @@ def is_outdated(listing: Listing, planned: Plan) -> bool:
 
     A table without key needs those between two of a window, too: they show where a delivery begins.
     """
-    claims = _claims(planned) if listing.settled else {}
+    claims = _claims(planned, planned.history.lives) if listing.settled else {}
     return _is_torn(listing.settled, planned.steps) or any(
         directory_claims is None or any(claim.needs(settled.since, settled.through) for claim in directory_claims)
         for settled in listing.settled
@@ -146,7 +146,7 @@ def settle(
     """
     if listing.mixed is None:
         return {}
-    claims, new_paths = _claims(planned), dict[SettledFiles, list[str]]()
+    claims, new_paths = _claims(planned, planned.history.lives), dict[SettledFiles, list[str]]()
     settled_by_directory = {settled.directory: settled for settled in listing.settled}
     day = _day_before(listing.checkpoint)
     awaited = {path.rpartition("/")[0] for path in (*vanished, *listing.late)}
@@ -185,7 +185,7 @@ def late_rows(
     """
     reopened = {settled.directory: settled for settled in listing.reopened if settled.closed}
     restored = _restored(listing, stats, unwritten)
-    claims = _claims(planned) if reopened or restored else {}
+    claims = _claims(planned, (*planned.history.lives, *planned.idle)) if reopened or restored else {}
     for file in listing.data_files if claims else ():
         settled_files, read = reopened.get(file.directory), stats.get(file.path)
         if (settled_files is None and file.path not in restored) or _is_as_read(file, read):
@@ -208,7 +208,8 @@ def late_rows(
             sentence = _RESTORED if settled_files is None else _LATE
             reason = sentence.format(file.path, max(claim.applied for claim in late), after)
             least = 0 if rows is None else pc.min(rows).as_py()
-            yield file.path, LateFile(reason, max(after + 1, least), frozenset(claim.life for claim in late))
+            lives = frozenset(claim.life for claim in file_claims if _are_some_in(rows, claim.since, claim.until - 1))
+            yield file.path, LateFile(reason, max(after + 1, least), lives)
 
 
 def _is_as_read(file: DataFile, read: FileStats | None) -> bool:
@@ -258,7 +259,11 @@ _LATE = (
 
 
 def _is_late(rows: pa.ChunkedArray | None, after: Tso, claim: _Claim) -> bool:
-    low, high = max(after + 1, claim.since), min(claim.applied, claim.until - 1)
+    return _are_some_in(rows, max(after + 1, claim.since), min(claim.applied, claim.until - 1))
+
+
+def _are_some_in(rows: pa.ChunkedArray | None, low: Tso, high: Tso) -> bool:
+    """Return whether one of these commit-ts is in a range; with None it may be."""
     if rows is None:
         return low <= high
     return bool(pc.any(pc.and_(pc.greater_equal(rows, low), pc.less_equal(rows, high))).as_py())
@@ -331,10 +336,11 @@ def _lacks(
     return bool(copies)
 
 
-def _claims(planned: Plan) -> dict[TableId, list[_Claim]]:
-    """Return the rows of each name, folded, that are still needed."""
-    claims: dict[TableId, list[_Claim]] = {}
-    for life, table in planned.history.lives.items():
+def _claims(planned: Plan, lives: Iterable[Life]) -> dict[TableId, list[_Claim]]:
+    """Return the rows of each name, folded, that these tables still need."""
+    claims, sources = dict[TableId, list[_Claim]](), planned.sources
+    for life in lives:
+        table = planned.history.lives.get(life) or sources[life.source]
         through, begun = _applied(planned.applied.get(life)), -1 if table.base is None else table.base.at + 1
         for name, since, until in table.names:
             claims.setdefault(name.folded, []).append(_Claim(life, max(since, begun), until, through))

@@ -195,8 +195,8 @@ def plan(
     idle, ordered = (*kinds.idle, *sorted(ended & applied.keys())), _ordered(planned_steps)
     if any(isinstance(step, (HoldTable, CreateTable)) for step in ordered):
         ordered = held_back(ordered, applied)
-    lacking = {life: gap for life in kinds.idle if (gap := _late_gap(life, feed, applied[life], facts.late))}
-    return Plan(tuple(ordered), history, listing.checkpoint, behind, applied, feed, idle, lacking)
+    planned = Plan(tuple(ordered), history, listing.checkpoint, behind, applied, feed, idle)
+    return replace(planned, lacking=late_gaps(kinds.idle, planned, applied, facts.late))
 
 
 def renames_unnamed(listing: Listing) -> bool:
@@ -296,7 +296,10 @@ def _stops(history: History, facts: FeedFacts, applied: Mapping[Life, AppliedSta
             if rows.concern(life, history.lives[life].names_after(rows.at)):
                 name = shlex.quote(str(history.lives[life].name or life))
                 ways = (f"read its whole input anew: cdc-assets rebuild {name}",) if rows.table is None else ()
-                stops[life] = HoldTable(life, max(rows.at, life.version), rows.reason, ways, late=True)
+                # A file is late no more once a table reads it: none does that has its rows still before it.
+                stood = applied[life].progress.tso if life in applied else -1
+                at = rows.at if rows.table is not None else min(rows.at, stood + 1)
+                stops[life] = HoldTable(life, max(at, life.version), rows.reason, ways, late=True)
     for root, version, why in facts.broken:
         names = {
             table.folded
@@ -316,23 +319,24 @@ def _stops(history: History, facts: FeedFacts, applied: Mapping[Life, AppliedSta
     return stops
 
 
-def _late_gap(life: Life, feed: History, state: AppliedState, late: Sequence[LateFile]) -> Gap | None:
-    """Return the gap of a table that stands still, where late rows concern it: a rebuild of its mirror will have them.
+def late_gaps(
+    lives: Iterable[Life], planned: Plan, applied: Mapping[Life, AppliedState], late: Iterable[LateFile]
+) -> dict[Life, Gap]:
+    """Return the gaps of those of these tables of the lake that late rows concern: others of their source get them.
 
     A gap from an earlier position on says more.
     """
-    table, gap = feed.lives[life.source], state.gap
-    if state.is_purged:
-        return None
-    for rows in sorted(late, key=lambda rows: rows.at):
-        is_its_own = any(rows.concern(other, table.names_after(rows.at)) for other in (life.source, *_beside(life)))
-        if is_its_own and rows.at <= state.progress.tso and (gap is None or gap.sound_through >= rows.at):
-            return Gap(life, "", Filling(Lack.LATE_ROWS), late_rows_text(rows.at, life), rows.at - 1)
-    return None
-
-
-def _beside(life: Life) -> Iterator[Life]:
-    return (replace(life, kind=kind) for kind in HISTORY_KINDS)
+    rows_in_order, sources = sorted(late, key=lambda rows: rows.at), planned.sources
+    gaps = dict[Life, Gap]()
+    for life in lives if rows_in_order else ():
+        table, state = sources[life.source], applied[life]
+        gap, family = state.gap, [replace(life, kind=kind) for kind in ("", *HISTORY_KINDS)]
+        for rows in rows_in_order if not state.is_purged else ():
+            is_its_own = any(rows.concern(other, table.names_after(rows.at)) for other in family)
+            if is_its_own and rows.at <= state.progress.tso and (gap is None or gap.sound_through >= rows.at):
+                gaps[life] = Gap(life, "", Filling(Lack.LATE_ROWS), late_rows_text(rows.at, life), rows.at - 1)
+                break
+    return gaps
 
 
 def _by_name(listing: Listing, history: History) -> dict[TableId, list[DataFile]]:

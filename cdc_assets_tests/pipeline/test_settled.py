@@ -17,6 +17,7 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.tso import Tso, tso_time
+from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.pipeline import settled as settling
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
@@ -28,6 +29,7 @@ from cdc_assets_tests.generated import CHECKS, PICKS, STEPS, STYLES, faults, fee
 from cdc_assets_tests.histories import history
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
 from cdc_assets_tests.replay import AsOf, compare
 from cdc_assets_tests.writer import Style, publications
 
@@ -335,6 +337,47 @@ def test_a_file_that_is_restored_after_later_ones_were_applied_holds_its_table_u
     assert rebuilt.apply().complete
     assert feed.apply(checkpoint + 3).complete
     assert feed.ids() == {1, 2, 3, day * 1000 + 4}
+
+
+@pytest.mark.parametrize("kind", ["log", "scd2"])
+@pytest.mark.parametrize(
+    "orders",
+    [
+        "both, rebuild, both",
+        "both, rebuild history, both",
+        "both, history, rebuild history, both",
+        "both, mirror, rebuild, rebuild",
+        "both, mirror, rebuild, both, rebuild",
+        "mirror, mirror, both, both",
+        "mirror, history, history",
+    ],
+)
+def test_each_table_of_a_source_has_late_rows_or_lacks_them_until_it_is_built_anew(
+    tmp_path: Path, kind: str, orders: str
+) -> None:
+    feed, lake, ledger, life = LittleFeed(tmp_path), MemoryLake(), Ledger("sqlite://"), f"db.t@{FIRST}.{kind}"
+    feed.create("db.t")
+    files = [feed.rows("db.t", FIRST, [("I", FIRST + at, at, "x")]) for at in (1, 2, 3)]
+    data = files[1].read_bytes()
+    files[1].unlink()
+    tables = {"mirror": {}, "both": {"db.t": kind}, "history": {"db.t": {"kinds": [kind], "mirror": False}}}
+    checkpoint, now, states = FIRST + 10, "", {}
+    for order in (*orders.split(", "), "both"):
+        now = now if order.startswith("rebuild") else order
+        feed.publish(checkpoint := checkpoint + 10)
+        pipeline = feed.pipeline_into(lake, ledger, history=tables[now])
+        if order.startswith("rebuild"):
+            rebuild(pipeline, MemoryRebuilds(lake), [life if "history" in order else "db.t"], "the rebuild")
+        else:
+            states = {table.life: table for table in pipeline.apply().tables}
+        files[1].write_bytes(data)
+    for table_life, state in lake.applied().items():
+        rows = {1, 2, 3} == {*lake.tables[table_life].rows.column("id").to_pylist()}
+        assert rows or state.gap is not None or states[table_life].state == "held", table_life
+    for name in (life, "db.t"):
+        rebuild(feed.pipeline_into(lake, ledger, history=tables["both"]), MemoryRebuilds(lake), [name], "the last")
+    assert feed.pipeline_into(lake, ledger, history=tables["both"]).apply().complete
+    assert {tuple(sorted(table.rows.column("id").to_pylist())) for table in lake.tables.values()} == {(1, 2, 3)}
 
 
 @pytest.mark.parametrize(

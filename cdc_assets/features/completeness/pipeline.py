@@ -43,7 +43,14 @@ def mark(lake: PipelineLake, planned: Plan, applied: Mapping[Life, AppliedState]
     lives = planned.history.lives
     due = {life: lives[life].gap_of(state, state.ddl) for life, state in applied.items() if life in lives}
     due |= {life: gap for life, gap in planned.lacking.items() if life in applied}
-    due = {life: gap for life, gap in due.items() if gap != applied[life].gap}
+    return mark_gaps(lake, due, applied)
+
+
+def mark_gaps(
+    lake: PipelineLake, gaps: Mapping[Life, Gap | None], applied: Mapping[Life, AppliedState]
+) -> Mapping[Life, AppliedState]:
+    """Record these gaps of tables that are `applied` where others are recorded, and return the progress of all then."""
+    due = {life: gap for life, gap in gaps.items() if gap != applied[life].gap}
     if due:
         _marks(lake).mark_incomplete(due)
         return lake.applied()
