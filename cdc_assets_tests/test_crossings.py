@@ -33,7 +33,7 @@ FEATURES = {
     "forgetting": Feature(
         r"forg[eo]t|[Kk]ept_?[Oo]ut|keep_out|keeping_out|KeyDigest",
         r"forg[eo]t|keep_out|key_digest|key_bytes",
-        18,
+        12,
     ),
     "masks": Feature(
         r"^(?!mask$|null_mask|.*with_mask)(.*Mask[A-Z]?.*|masks?_\w+|\w+_masks|masks|masked\w*|\w+_masked|privacy\w*)$",

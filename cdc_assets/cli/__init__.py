@@ -386,9 +386,11 @@ def journal(as_json: bool, debug: bool, warehouse: str | None, settings: str | N
 )
 @lake_options(required=True)
 @settings_option
-@click.option("--forget", multiple=True, metavar="PATH", help="Remove the entry of a file that vanished unread.")
+@click.option(
+    "--forget", "unread", multiple=True, metavar="PATH", help="Remove the entry of a file that vanished unread."
+)
 @common_options
-def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | None, forget: tuple[str, ...]) -> int:
+def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | None, unread: tuple[str, ...]) -> int:
     """Show every data file that was read: rows, positions, run, snapshot, time."""
     from cdc_assets.operations.opening import read_ledger
     from cdc_assets.report.text import file_texts
@@ -396,10 +398,10 @@ def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | Non
     lake, _ = named_lake(warehouse, settings)
     with read_ledger(lake) as ledger:
         feeds = ledger.states()
-        if forget:
+        if unread:
             recorded = {entry.path for feed in feeds for entry in ledger.files(feed)}
             unwritten = {path for feed in feeds for path in ledger.unwritten(feed)}
-            for path in (path for path in forget if path not in recorded):
+            for path in (path for path in unread if path not in recorded):
                 if path in unwritten:
                     raise BadSettings(
                         f"{path} was never listed, and its writer may still write it: there is nothing to forget. The "
@@ -407,7 +409,7 @@ def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | Non
                     )
                 raise BadSettings(f"{path} is not known. See `cdc-assets files` for the paths.")
             for feed in feeds:
-                ledger.remove_files(feed, forget)
+                ledger.remove_files(feed, unread)
         entries = [
             text
             for feed, states in feeds.items()
@@ -416,8 +418,8 @@ def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | Non
     if as_json:
         show_json([dataclasses.asdict(entry) for entry in entries])
         return DONE
-    if forget:
-        click.echo(f"Forgotten: {', '.join(forget)}. The next `cdc-assets apply` goes on without what is missing.")
+    if unread:
+        click.echo(f"Forgotten: {', '.join(unread)}. The next `cdc-assets apply` goes on without what is missing.")
         return DONE
     heads = "changefeed,path,table,rows,bytes,first position,last position,its time,run,snapshot,read at".split(",")
     show_grid(heads, [["" if cell is None else cell for cell in dataclasses.astuple(entry)] for entry in entries])

@@ -52,7 +52,7 @@ class TableComparison:
     that are equal but for a loss that the fidelity report names. `chosen` says which rows alone were compared, "" for
     all, and `cut` in which cut, "" for the table as it is now. `earlier` counts the rows of ranges that were compared
     as of another TSO, by an earlier run or before garbage collection passed it. With `partly` more rows differ than
-    were read again, so that counts are the least that there are. `kept_out` counts rows of the source that are not
+    were read again, so that counts are the least that there are. `excluded` counts rows of the source that are not
     compared, as their keys are forgotten. The connection to the source broke, and was opened again, `reconnects` times.
     """
 
@@ -75,7 +75,7 @@ class TableComparison:
     left_out: Mapping[str, str] = field(default_factory=dict)
     losses: Mapping[str, int] = field(default_factory=dict)
     partly: bool = False
-    kept_out: int = 0
+    excluded: int = 0
     chosen: str = ""
     cut: str = ""
     earlier: Mapping[Tso, int] = field(default_factory=dict)

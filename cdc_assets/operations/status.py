@@ -196,7 +196,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
                 cuts=tuple(cut.name for cut in cuts if any(str(taken.life) == table.life for taken in cut.taken)),
                 forecast=forecast(table.points, table.checkpoint, now) if table.state is State.APPLIED else None,
                 unfinished=unfinished.get(table.life, ""),
-                kept_out=tuple(dict.fromkeys(key.text for key in forgotten if key.is_of(table.life, table.name))),
+                excluded_keys=tuple(dict.fromkeys(key.text for key in forgotten if key.is_of(table.life, table.name))),
             )
             if (lake_table := lake_tables.get(table.life)) is not None:
                 status = replace(status, rows=lake_table.rows, marks_deletes=lake_table.layout.marks_deletes)

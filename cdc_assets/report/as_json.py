@@ -54,12 +54,17 @@ def status_json(table: TableStatus) -> dict[str, Any]:
     names = (
         "changefeed", "table", "version", "rows", "through", "through_time", "checkpoint", "behind_checkpoint_seconds",
         "state", "check", "reason", "ways", "quarantined", "fidelity", "stages", "miscounted", "incomplete",
-        "complete_by", "incomplete_cause", "cuts", "forecast", "unfinished", "kept_out", "accepted", "advanced_at",
+        "complete_by", "incomplete_cause", "cuts", "forecast", "unfinished", "accepted", "advanced_at",
         "marks_deletes",
     )  # fmt: skip
     parts = {name: dataclasses.asdict(part) for name in ("stages", "forecast") if (part := getattr(table, name))}
     fidelity = [dataclasses.asdict(column) for column in table.fidelity]
-    return {**{name: getattr(table, name) for name in names}, **parts, "fidelity": fidelity}
+    return {
+        **{name: getattr(table, name) for name in names},
+        **parts,
+        "fidelity": fidelity,
+        "kept_out": table.excluded_keys,
+    }
 
 
 def record_json(changefeed: str, row: QuarantinedRow) -> dict[str, Any]:

@@ -77,8 +77,8 @@ class TableStatus(TableState):
     commit-ts; `miscounted` says which window's rows did not add up. `incomplete` says which rows from before the feed
     are missing, `incomplete_cause` the same in words that name no table, and `accepted` that a person let the table go
     on without them. `cuts` are the names of those that have the table. `forecast` says when it will have caught up,
-    `unfinished` of which rows it is not known that they are forgotten, and `kept_out`, by decision, how many forgotten
-    keys stay out.
+    `unfinished` of which rows it is not known that they are forgotten, and `excluded_keys`, by decision, how many
+    forgotten keys stay out.
     """
 
     changefeed: str
@@ -92,7 +92,7 @@ class TableStatus(TableState):
     cuts: tuple[str, ...] = ()
     forecast: Forecast | None = None
     unfinished: str = ""
-    kept_out: tuple[str, ...] = ()
+    excluded_keys: tuple[str, ...] = ()
     accepted: bool = False
     marks_deletes: bool = False
 
@@ -127,7 +127,7 @@ class TableStatus(TableState):
     def left_out(self) -> tuple[str, ...]:
         """Rows that are left out on purpose: those of forgotten keys, and what a person let the table differ in."""
         accepted = ("what the source has otherwise, as a person accepted",) if self.accepted else ()
-        return (*self.kept_out, *accepted)
+        return (*self.excluded_keys, *accepted)
 
     @property
     def set_aside(self) -> str:

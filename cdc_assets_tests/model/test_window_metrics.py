@@ -98,10 +98,10 @@ def test_status_shows_every_stage_with_its_share_and_what_does_not_add_up() -> N
 def test_status_names_the_changefeed_of_several_and_what_is_left_out_on_purpose() -> None:
     row = status("near")
     other = dataclasses.replace(
-        row, changefeed="far", name=TableId("shop", "users"), kept_out=("2 keys for ever (gdpr)",)
+        row, changefeed="far", name=TableId("shop", "users"), excluded_keys=("2 keys for ever (gdpr)",)
     )
     accepted = dataclasses.replace(
-        other, name=TableId("shop", "old"), incomplete="incomplete: no rows", accepted=True, kept_out=()
+        other, name=TableId("shop", "old"), incomplete="incomplete: no rows", accepted=True, excluded_keys=()
     )
     assert "near" not in "\n".join(status_lines([row]))
     lines = list(status_lines([row, other, accepted]))

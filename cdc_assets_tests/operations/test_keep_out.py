@@ -665,7 +665,7 @@ def test_a_key_that_the_source_still_has_is_counted_apart_and_never_repaired(
     compared.feed.write([("U", table, VALUES[table][1], "again"), ("U", table, VALUES[table][0], "other")])
     compared.apply()
     comparisons = compared.compared(repair=True)
-    assert {name: (comparison.state, comparison.kept_out) for name, comparison in comparisons.items()} == {
+    assert {name: (comparison.state, comparison.excluded) for name, comparison in comparisons.items()} == {
         name: (EQUAL, int(name == table)) for name in compared.feed.rows
     }
     lake = compared.lake.read(TableId("shop", table))
@@ -681,7 +681,7 @@ def test_rows_of_keys_that_are_given_again_are_not_compared(compared: Compared) 
     compared.feed.write([("U", "whole", 2, "another person")])
     compared.apply()
     comparison = compared.compared()["whole"]
-    assert (comparison.state, comparison.kept_out, comparison.lake_rows) == (EQUAL, 1, 5)
+    assert (comparison.state, comparison.excluded, comparison.lake_rows) == (EQUAL, 1, 5)
     assert compared.lake.read(TableId("shop", "whole")).num_rows == 6
 
 

@@ -310,7 +310,7 @@ def test_ranges_that_are_left_when_garbage_is_collected_are_compared_at_a_newer_
     (comparison,) = applied.compared(read_by(mariadb, "types"), str(TYPES), threads=1).values()
     count = applied.rows_of(TYPES).num_rows
     assert (comparison.state, comparison.at, list(comparison.earlier)) == (state, newer, [applied.final.ts])
-    assert (comparison.lake_rows, comparison.extra, comparison.kept_out) == (count, int(state == DIFFERENT), 1)
+    assert (comparison.lake_rows, comparison.extra, comparison.excluded) == (count, int(state == DIFFERENT), 1)
     assert 0 < sum(comparison.earlier.values()) < count
     assert any(f"as of {applied.final.ts}, and were equal" in line for line in comparison_lines(comparison))
     before, after = standing.asked[: collected.asked], standing.asked[collected.asked :]
@@ -345,7 +345,7 @@ def test_ranges_that_were_equal_are_compared_again_where_they_are_not_known_to_b
     (comparison,) = applied.compared(read_by(mariadb, "types"), str(TYPES), threads=1).values()
     assert (comparison.state, comparison.at, comparison.earlier) == (EQUAL, newer, {})
     assert comparison.lake_rows == comparison.source_rows == applied.rows_of(TYPES).num_rows
-    assert comparison.kept_out == (2 if change == "rows forgotten" else 1)
+    assert comparison.excluded == (2 if change == "rows forgotten" else 1)
 
 
 @pytest.fixture

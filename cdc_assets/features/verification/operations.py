@@ -586,11 +586,11 @@ class _TablePair:
         is_whole = not (choice or rows.partly or equal)
         self.unequal = UnequalRows([lake_column for lake_column, _ in pairs], rows.unequal, sorted(unknown), is_whole)
         passed_over = equal if plan is not None else ()
-        kept_out = sum(source.kept_out.values()) + sum(equal_range.kept_out for equal_range in passed_over)
+        excluded = sum(source.excluded.values()) + sum(equal_range.excluded for equal_range in passed_over)
         losses = _losses(
             rows, source.losses if not choice else {}, {their.name: lake_column.name for lake_column, their in pairs}
         )
-        return _result(bare, columns, replace(rows, losses=losses), earlier, kept_out)
+        return _result(bare, columns, replace(rows, losses=losses), earlier, excluded)
 
     def _columns(self, own: TableSchema, never_written: Mapping[str, str], masked_before: Collection[str]) -> _Columns:
         """Return the columns of both sides. `masked_before` are those that the lake's rows have masked otherwise."""
@@ -670,7 +670,7 @@ class _TablePair:
 
         def record(piece: int, count: int) -> None:
             place = (*plan.bounds(plan.open_ranges[piece]), bare.at)
-            equal_range = EqualRange(*place, count, bare.source, bare.basis, source.kept_out[piece])
+            equal_range = EqualRange(*place, count, bare.source, bare.basis, source.excluded[piece])
             if not bare.cut:
                 self.proof.equal.note(self.history.life, self.forgotten, equal_range)
 
@@ -725,7 +725,7 @@ def _losses(rows: ComparedRows, changed: Mapping[tuple[str, str], int], names: M
 
 
 def _result(
-    bare: TableComparison, columns: _Columns, rows: ComparedRows, earlier: Mapping[Tso, int], kept_out: int
+    bare: TableComparison, columns: _Columns, rows: ComparedRows, earlier: Mapping[Tso, int], excluded: int
 ) -> TableComparison:
     """Return the result of a comparison; rows of ranges that were equal `earlier` are counted with the others."""
     differ = bool(rows.missing or rows.extra or rows.differing or columns.differences)
@@ -744,7 +744,7 @@ def _result(
         left_out=columns.left_out,
         losses=rows.losses,
         partly=rows.partly,
-        kept_out=kept_out,
+        excluded=excluded,
     )
 
 
@@ -901,7 +901,7 @@ class _SourceSide:
     conditions: Sequence[RowCondition]
     plan: RangePlan | None
     forgotten: Sequence[tuple[ExcludedKeys, TableSchema]]
-    kept_out: Counter[int] = field(default_factory=Counter)
+    excluded: Counter[int] = field(default_factory=Counter)
     """Rows of forgotten keys in each piece, by the piece's number."""
     losses: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Source values that no lake can hold, by column and rule: on both sides they are compared as what they become."""
@@ -949,4 +949,4 @@ class _SourceSide:
         self.pair.proof.say(self.pair.theirs.id, "source", facts.rows)
         self.pair.proof.reconnected += facts.reconnects
         if piece is not None:
-            self.kept_out[piece] += facts.kept_out
+            self.excluded[piece] += facts.excluded

@@ -42,7 +42,7 @@ _ROWS_AT_ONCE, _MOST = 40_000, 512
 class EqualRange:
     """A range of a table's key in which lake and source were equal: `low` <= the first key column < `high`, as texts.
 
-    None is no bound. The source was read as of `at`. `source` and `basis` are those of a `TableComparison`; `kept_out`
+    None is no bound. The source was read as of `at`. `source` and `basis` are those of a `TableComparison`; `excluded`
     rows of the source were not compared.
     """
 
@@ -52,7 +52,7 @@ class EqualRange:
     rows: int
     source: str
     basis: str
-    kept_out: int = 0
+    excluded: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ class BlockFacts:
     """
 
     rows: int
-    kept_out: int = 0
+    excluded: int = 0
     notes: Mapping[tuple[str, str], int] = field(default_factory=dict)
     reconnects: int = 0
 

@@ -34,8 +34,8 @@ def comparison_lines(comparison: TableComparison) -> Iterator[str]:
     for at, count in comparison.earlier.items():
         moment = f"as of {at}" if at else "as of then"
         yield f"  {counted(count, 'row')} of other ranges of the key were compared before, {moment}, and were equal."
-    if comparison.kept_out:
-        yield f"  kept out   {counted(comparison.kept_out, 'row')} of the source of forgotten keys, not compared"
+    if comparison.excluded:
+        yield f"  kept out   {counted(comparison.excluded, 'row')} of the source of forgotten keys, not compared"
     if comparison.repair:
         yield f"  {comparison.repair}"
     yield from (f"  left out   {name}: {reason}" for name, reason in comparison.left_out.items())
