@@ -69,6 +69,7 @@ from cdc_assets.model.findings import ABOUT_SETTINGS, Severity
 from cdc_assets.model.progress import State
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.requests import operations, pairs
+from cdc_assets.report import columns
 
 __all__ = ["commands", "main", "show_status"]
 
@@ -152,6 +153,7 @@ def commands() -> None:
     "apply --sink-uri 's3://feeds/shop?protocol=csv' --config changefeed.toml --warehouse ./lake",
     "apply --settings changefeeds.yaml --changefeed shop --quarantine",
     flags="all",
+    columns={"Columns": columns.OUTCOME},
 )
 @feed_options
 @lake_options(required=True)
@@ -241,7 +243,13 @@ def _show_inspected(inspected: Iterable[tuple[Any, bool, Iterable[str]]], as_jso
 @lake_options(required=False)
 @common_options
 def plan(as_json: bool, debug: bool, **arguments: Any) -> int:
-    """Show what `apply` would do: each DDL with its text, its cost and how to undo it. Reads only."""
+    """Show what `apply` would do: each DDL with its text, its cost and how to undo it. Reads only.
+
+    It checks settings, schemas, files and DDL, and of new tables whether the first rows can be read. Only `apply` reads
+    every value; it holds a table with one that does not fit.
+
+    A step begins with its TSO, the time of that, and the table.
+    """
     from cdc_assets.operations.opening import begun, open_planner
     from cdc_assets.operations.status import row_counts, stopped_at_rows
     from cdc_assets.report.findings import grouped
@@ -293,6 +301,7 @@ def plan(as_json: bool, debug: bool, **arguments: Any) -> int:
     "status --settings changefeeds.yaml",
     "status --warehouse ./lake --lag",
     "status --warehouse ./lake --warnings --json",
+    columns={"Columns": columns.STATUS, "Columns of --lag": columns.LAG, "Columns of topics": columns.LANDED},
 )
 @lake_options(required=True)
 @settings_option
@@ -315,8 +324,7 @@ def status(
 ) -> int:
     """Show each table's progress, rows and holds, warnings, and what is landed of topics. Starts no Spark.
 
-    "Behind checkpoint" is the time from what is applied to the checkpoint that the last run saw. With --settings the
-    ends of the topics are asked now, else they are as of the newest landing.
+    With --settings the ends of the topics are asked now, else they are as of the newest landing.
     """
     from cdc_assets.operations.landings import landing_status
     from cdc_assets.operations.status import lake_cuts, lake_status, lake_warnings
@@ -532,7 +540,8 @@ def _decide(as_json: bool, arguments: dict[str, Any]) -> int:
         if not arguments["dry_run"]:
             if proposal.deletes_rows:
                 table = proposal.plan.history.lives[life].name or life
-                confirm(f"Let the next `apply` delete rows of {table}?", arguments["yes"])
+                effect = "Until it runs, `release --undo` takes that back; deleted rows do not come back."
+                confirm(f"Let the next `apply` delete rows of {table}?", arguments["yes"], effect)
             proposal.record(pipeline)
     if as_json:
         show_json({"table": str(life), "steps": [dataclasses.asdict(step) for step in steps]})

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import click
 
+from cdc_assets.report.columns import Columns
+
 FLAGS_HEAD = "A changefeed without a settings file"
 """Heading of the options that describe a changefeed."""
 
@@ -42,6 +44,7 @@ class HelpCommand(click.Command):
         examples: Command lines, without the program's name.
         flags: How the help shows the options that describe a changefeed.
         uses: Names of those that the command uses for itself: they are shown among its own.
+        columns: Columns of the tables that it prints, by the heading of their section.
     """
 
     def __init__(
@@ -50,24 +53,35 @@ class HelpCommand(click.Command):
         examples: Sequence[str] = (),
         flags: Flags = "named",
         uses: Sequence[str] = (),
+        columns: Mapping[str, Columns] = {},
         **attributes: Any,
     ) -> None:
         super().__init__(*arguments, **attributes)
         self.examples = tuple(examples)
         self.flags = flags
         self.uses = frozenset(uses)
+        self.columns = columns
 
     allow_extra_args = True
     """Words that belong to no option reach `parse_args`, which says where they belong."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words of a command line; raises UsageError for words that belong to no argument or option."""
-        words = super().parse_args(ctx, args)
+        """Parse the words of a command line.
+
+        Raises UsageError for words that belong to no argument or option, and for a place that other commands take.
+        """
+        options = {spelling for param in self.params for spelling in param.opts}
+        places = [f"{what} as {option} {value}" for option, value, what in _PLACES if option in options]
+        ways = f"Give {', '.join(places) or 'options only'}."
+        try:
+            words = super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name not in {option for option, _, _ in _PLACES}:
+                raise
+            raise click.UsageError(f"{error.option_name} is no option of {ctx.command_path}. {ways}", ctx) from None
         if words and not ctx.resilient_parsing:
-            options = {spelling for param in self.params for spelling in param.opts}
-            places = [f"{what} as {option} {value}" for option, value, what in _PLACES if option in options]
             text = ", ".join(f'"{word}"' for word in words)
-            raise click.UsageError(f"{text} belongs to no option. Give {', '.join(places) or 'options only'}.", ctx)
+            raise click.UsageError(f"{text} belongs to no option. {ways}", ctx)
         return words
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -84,7 +98,10 @@ class HelpCommand(click.Command):
                 formatter.write_dl([("--sink-uri URI", text)])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples."""
+        """Write the meaning of printed columns, and the examples."""
+        for head, meanings in self.columns.items():
+            with formatter.section(head):
+                formatter.write_dl(list(meanings.items()))
         _write_examples(formatter, self.examples)
 
 
@@ -120,10 +137,17 @@ class HelpGroup(click.Group):
 
 
 def command(
-    name: str, summary: str, *examples: str, flags: Flags = "named", uses: Sequence[str] = ()
+    name: str,
+    summary: str,
+    *examples: str,
+    flags: Flags = "named",
+    uses: Sequence[str] = (),
+    columns: Mapping[str, Columns] = {},
 ) -> Callable[[Callable[..., Any]], HelpCommand]:
     """Return the decorator of a command; `summary` is its line in the list of commands."""
-    return click.command(name, HelpCommand, short_help=summary, examples=examples, flags=flags, uses=uses)
+    return click.command(
+        name, HelpCommand, short_help=summary, examples=examples, flags=flags, uses=uses, columns=columns
+    )
 
 
 def _write_options(

@@ -199,16 +199,17 @@ def yes_option(command: F) -> F:
     return click.option("--yes", is_flag=True, help="Do not ask: for scripts, which need it.")(command)
 
 
-def confirm(question: str, yes: bool) -> None:
+def confirm(question: str, yes: bool, effect: str = "That cannot be undone.") -> None:
     """Ask a person at a terminal whether to do what cannot be undone; `yes` is their answer given beforehand.
 
+    `effect` says how far it can be.
     Raises BadSettings without a terminal and without `yes`, and ends the command where the answer is no.
     """
     if yes:
         return
     if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise BadSettings(f"{question} That cannot be undone, and nobody is at a terminal to be asked. Give --yes.")
-    if not click.confirm(f"{question} That cannot be undone.", err=True):
+        raise BadSettings(f"{question} {effect} Nobody is at a terminal to be asked: give --yes.")
+    if not click.confirm(f"{question} {effect}", err=True):
         click.echo("Nothing was changed.", err=True)
         raise click.exceptions.Exit(HELD)
 
@@ -389,25 +390,26 @@ def named_lake(
     return lake, loaded
 
 
-def lake_and_names(arguments: dict[str, Any]) -> tuple[LakeSettings, list[str]]:
-    """Return the lake and the changefeeds to show: of --warehouse alone all that it knows. Raises BadSettings."""
+def lake_and_names(arguments: dict[str, Any]) -> tuple[LakeSettings, dict[str, ChangefeedSettings | None]]:
+    """Return the lake and the changefeeds to show, with their settings; of --warehouse alone all that it knows.
+
+    Raises BadSettings.
+    """
     from cdc_assets.operations.opening import read_ledger, refuse_empty
     from cdc_assets.settings.lake import LakeSettings
 
     if arguments.get("warehouse") and not arguments.get("settings") and not arguments.get("sink_uri"):
-        lake, names = (
-            LakeSettings.from_warehouse(arguments["warehouse"]),
-            [arguments["changefeed"] or arguments["name"]],
-        )
+        lake = LakeSettings.from_warehouse(arguments["warehouse"])
+        feeds: dict[str, ChangefeedSettings | None] = {arguments["changefeed"] or arguments["name"]: None}
         source = click.get_current_context().get_parameter_source("name")
         if not arguments["changefeed"] and source is ParameterSource.DEFAULT:
             with read_ledger(lake) as ledger:
-                names = sorted(ledger.states()) or names
+                feeds = dict.fromkeys(sorted(ledger.states())) or feeds
     else:
         target = target_of(arguments)
-        lake, names = lake_of(target), [changefeed.name for changefeed in target.changefeeds]
+        lake, feeds = lake_of(target), {changefeed.name: changefeed for changefeed in target.changefeeds}
     refuse_empty(lake)
-    return lake, names
+    return lake, feeds
 
 
 def started_as() -> str:

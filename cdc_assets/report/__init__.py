@@ -1,6 +1,7 @@
 """Presentation: as text, as JSON, as generated pages.
 
 as_json     outcomes and records as plain JSON values
+columns     columns of printed tables, with their meanings
 explanation  where a row comes from
 findings    what was found of a changefeed, one paragraph a cause
 landings    what is landed of topics

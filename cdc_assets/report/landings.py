@@ -16,6 +16,7 @@ from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import ByName, TableId
 from cdc_assets.model.tso import Tso, tso_time, wall_clock_ms
 from cdc_assets.model.wording import counted, first_of, seconds_text
+from cdc_assets.report.columns import LANDED
 from cdc_assets.report.tables import PartitionText
 from cdc_assets.report.text import grid_lines
 
@@ -252,7 +253,6 @@ def _expired(landed: Landed) -> dict[str, Tso]:
 
 def landing_lines(landings: Iterable[LandingText]) -> Iterator[str]:
     """Yield the landings of changefeeds as lines of text."""
-    heads = ("changefeed", "topic", "log ends at", "landed to", "applied to", "not landed", "newest mark", "its time")
     all_landings = list(landings)
     rows = [
         (
@@ -269,7 +269,7 @@ def landing_lines(landings: Iterable[LandingText]) -> Iterator[str]:
         for part in landing.partitions
     ]
     if rows:
-        yield from grid_lines(heads, rows)
+        yield from grid_lines(tuple(LANDED), rows)
     for landing in all_landings:
         when = tso_time(landing.landed_ms << 18) if landing.landed_ms else "never"
         moment = "now" if landing.is_current else "then"

@@ -9,12 +9,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cdc_assets.model.findings import INCOMPLETE, Finding
+from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
 from cdc_assets.model.layout import LIVING
 from cdc_assets.model.progress import State
 from cdc_assets.model.tso import Tso, iso_time, tso_time
 from cdc_assets.model.window_metrics import LAG_HEADS, LANDED_LAG_HEADS, lag_cells
 from cdc_assets.model.wording import counted, first_of, reason_of, seconds_text, with_column
+from cdc_assets.report.columns import OUTCOME, STATUS
 from cdc_assets.report.findings import beside_holds, group_lines, grouped, incomplete_lines, problem_lines
 from cdc_assets.report.plan_text import StepText
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from cdc_assets.model.splits import Listing
     from cdc_assets.pipeline.outcome import Outcome
     from cdc_assets.report.tables import Inspection, TableStatus, TableText
+
+WAY_OUT = "  way out: "
+"""Prefix of the line that says what to do about the tables in the lines before."""
 
 _MESSAGE = re.compile(r"([^\s:]+\[\d+\] offset \d+): (.*)", re.DOTALL)
 """The reason of a message begins with its topic, partition and offset."""
@@ -50,6 +54,8 @@ def plan_lines(
     carried_out = sum(not step.in_create for step in steps) - holds
     counts = counted(carried_out, "step") + (f" and {counted(holds, 'hold')}" if holds else "")
     yield f"{counts} through checkpoint {listing.checkpoint}" if steps else idle
+    if any(step.action == "rows" for step in steps):
+        yield "Values are read by `apply` only, which holds a table with one that does not fit."
     if waiting:
         yield f"{counted(waiting, 'message')} not landed yet: `apply` lands them first and may have more to do."
     yield from (f"held when last applied: {table}: {reason}" for table, reason in held.items())
@@ -138,14 +144,13 @@ def outcome_lines(outcome: Outcome, options: str = "") -> Iterator[tuple[str, bo
 
     `options` are those with which the commands of the ways out have to be given, "" for none.
     """
-    heads = ("table", "version", "state", "applied through", "its time", "steps", "changes")
     shown = [table for table in outcome.tables if table.state is not State.DROPPED or table.steps]
     times = [tso_time(table.through) if table.through > 0 else "" for table in shown]
     rows = [
         (t.name, t.version, _state(t.state, t.incomplete), t.through if time else "", time, t.steps, t.changes)
         for t, time in zip(shown, times, strict=True)
     ]
-    yield from ((line, False) for line in grid_lines(heads, rows))
+    yield from ((line, False) for line in grid_lines(tuple(OUTCOME), rows))
     stopped = ((table.state, str(table.name), table.reason, table.ways) for table in outcome.tables if table.reason)
     stops = list(_stopped_lines(stopped))
     yield from ((line, True) for line in stops)
@@ -167,8 +172,10 @@ def outcome_lines(outcome: Outcome, options: str = "") -> Iterator[tuple[str, bo
         for findings in (outcome.new_findings, outcome.known_findings)
     )
     reasons = {str(table.name): table.reason for table in outcome.tables}
+    new += [finding for finding in standing_findings if finding.severity is Severity.STOP]
     yield from ((line, True) for line in group_lines(beside_holds(grouped(new), reasons)))
-    standing = len(beside_holds(grouped(standing_findings), reasons))
+    warnings = (finding for finding in standing_findings if finding.severity is not Severity.STOP)
+    standing = len(beside_holds(grouped(warnings), reasons))
     if standing:
         some = counted(standing, "warning of earlier runs stands", "warnings of earlier runs stand")
         yield f"{some}: see `cdc-assets status --warnings`", True
@@ -185,9 +192,19 @@ def _stopped_lines(tables: Iterable[tuple[State, str, str, tuple[str, ...]]]) ->
     by_reason: dict[tuple[State, str, tuple[str, ...]], list[str]] = {}
     for state, name, reason, ways in tables:
         by_reason.setdefault((state, reason, ways), []).append(name)
-    for (state, reason, ways), names in by_reason.items():
-        yield f"{state}: {reason_of(names, reason)}"
-        yield from (f"  way out: {way}" for way in ways)
+    yield from stop_lines(
+        (f"{state}: {reason_of(names, reason)}", ways) for (state, reason, ways), names in by_reason.items()
+    )
+
+
+def stop_lines(stops: Iterable[tuple[str, tuple[str, ...]]]) -> Iterator[str]:
+    """Yield reasons why tables stopped, each with its ways out: those with equal ways together, and the ways once."""
+    by_ways: dict[tuple[str, ...], list[str]] = {}
+    for reason, ways in stops:
+        by_ways.setdefault(ways, []).append(reason)
+    for ways, reasons in by_ways.items():
+        yield from reasons
+        yield from (f"{WAY_OUT}{way}" for way in ways)
 
 
 def options_lines(lines: Iterable[str], options: str) -> Iterator[str]:
@@ -206,7 +223,7 @@ def status_lines(
         landed: The changefeeds that read topics: their stages have other names. None leaves the lag by stage out.
         options: Those with which the commands of the ways out have to be given.
     """
-    heads = ["table", "version", "rows", "applied through", "its time", "behind checkpoint", "check", "quarantine"]
+    heads = tuple(STATUS)
     counts = ["" if row.rows is None else f"{row.rows:,}" for row in rows]
     cells = [
         (
@@ -223,7 +240,7 @@ def status_lines(
     ]
     if len({row.changefeed for row in rows}) > 1:
         feeds = [row.changefeed for row in rows]
-        yield from grid_lines(["changefeed", *heads], [(feed, *cell) for feed, cell in zip(feeds, cells, strict=True)])
+        yield from grid_lines(("changefeed", *heads), [(feed, *cell) for feed, cell in zip(feeds, cells, strict=True)])
     else:
         yield from grid_lines(heads, cells)
     checkpoints: dict[str, Tso] = {}

@@ -10,6 +10,8 @@ from click.testing import CliRunner
 
 from cdc_assets.cli import commands
 from cdc_assets.cli.help import FLAGS_HEAD, GROUPS, HelpCommand, HelpGroup
+from cdc_assets.model.window_metrics import LAG_HEADS, LANDED_LAG_HEADS
+from cdc_assets.report import columns
 
 WIDTH = 80
 """Columns of a plain terminal."""
@@ -31,6 +33,12 @@ LEAVES = leaves(commands)
 
 def help_of(*names: str) -> str:
     return CliRunner().invoke(commands, [*names, "--help"], prog_name="cdc-assets").output
+
+
+def test_every_column_of_the_lag_is_explained() -> None:
+    assert {*LAG_HEADS, *LANDED_LAG_HEADS} < columns.LAG.keys()
+    assert all(head in help_of("status") for head in (*columns.STATUS, *columns.LAG, *columns.LANDED))
+    assert all(head in help_of("apply") for head in columns.OUTCOME)
 
 
 def options_in(text: str) -> set[str]:
@@ -64,6 +72,12 @@ def test_a_word_that_belongs_to_no_option_is_refused_with_the_options_of_places(
     assert (result.exit_code, '"s3://feed" belongs to no option' in result.output) == (2, True), result.output
     spellings = {spelling for param in LEAVES[name].params for spelling in param.opts}
     assert all(option in result.output for option in ("--sink-uri", "--settings", "--warehouse") if option in spellings)
+
+
+def test_a_place_that_only_other_commands_take_is_refused_with_those_of_this_one() -> None:
+    result = CliRunner().invoke(commands, ["inspect", "--warehouse", "lake"])
+    assert (result.exit_code, "--sink-uri" in result.output, "--settings" in result.output) == (2, True, True)
+    assert "--archive" not in result.output
 
 
 @pytest.mark.parametrize("name", sorted(LEAVES))

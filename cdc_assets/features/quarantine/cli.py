@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -63,7 +64,7 @@ def _show_quarantine(as_json: bool, table: str, closed: bool, options: dict[str,
     ]
     is_open = any(row.state == "open" for _, row in rows)
     if not rows:
-        _refuse_unknown(lake, names, table)
+        _refuse_unknown(lake, [*names], table)
     if as_json:
         show_json([record_json(name, row) for name, row in rows])
     else:
@@ -78,7 +79,7 @@ def _show_quarantine(as_json: bool, table: str, closed: bool, options: dict[str,
     return HELD if is_open else DONE
 
 
-def _refuse_unknown(lake: LakeSettings, names: list[str], table: str) -> None:
+def _refuse_unknown(lake: LakeSettings, names: Sequence[str], table: str) -> None:
     """Raise BadSettings where nothing was found because the lake has no such changefeed or table."""
     from cdc_assets.operations.named import is_called, no_such_table
     from cdc_assets.operations.opening import read_ledger
