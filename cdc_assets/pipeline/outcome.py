@@ -114,8 +114,9 @@ class Outcome:
 
     @property
     def settled(self) -> bool:
-        """Return whether it is complete and no record waits in quarantine."""
-        return self.complete and not self.quarantined
+        """Return whether it is complete, no record waits in quarantine, and no finding stops anything."""
+        stops = any(finding.severity is Severity.STOP for finding in self.warnings)
+        return self.complete and not self.quarantined and not stops
 
     @property
     def warnings(self) -> tuple[Finding, ...]:

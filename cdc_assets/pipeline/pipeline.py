@@ -511,17 +511,6 @@ class Pipeline:
         outcomes = standing(planned, tables, applied, remaining_steps, self.lake.quarantined_counts())
         of_tidb = self.settings.source_options.writer == "TiCDC"
         findings += tuple(finding for table in tables.values() for finding in table.findings(of_tidb))
-        findings += tuple(
-            Finding(
-                "older-copy",
-                Severity.WARNING,
-                str(life),
-                "tables are applied above the checkpoint of the changefeed, so nothing was applied to them. Is this an "
-                "older copy of the changefeed?",
-                f"through {applied[life].progress.tso}, checkpoint {planned.checkpoint}",
-            )
-            for life in planned.behind
-        )
         findings += tuple(it for feature in self.planner.features for it in feature.findings(planned, applied))
         findings += tuple(_of_kinds(planned, applied))
         problems = {**listing.problems, **self.planner.rows_of_no_table(listing, planned)}

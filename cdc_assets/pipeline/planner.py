@@ -16,7 +16,7 @@ from cdc_assets.formats import Wire, way_to_commit_ts
 from cdc_assets.io.encryption import decrypt, encrypt
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.decisions import Decisions
-from cdc_assets.model.findings import Finding
+from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.gaps import CompletePattern, complete_patterns
 from cdc_assets.model.ledger_entries import UNREAD, UNWRITTEN
 from cdc_assets.model.names import unfit_name
@@ -455,7 +455,7 @@ class Planner:
         # The other rules about files know more of missing ones.
         of_feed = [note for note in feed_findings if note.rule != "missing-files" and note.table not in excluded]
         layouts = Layouts(self.settings.layouts)
-        return (*of_feed, *layouts.findings(planned.history, planned.applied), *files)
+        return (*of_feed, *_went_back(planned), *layouts.findings(planned.history, planned.applied), *files)
 
     def reread(self, listing: Listing, findings: Iterable[Finding]) -> tuple[Finding, ...]:
         """Return the findings about changed files that are settled, because the files were read again since."""
@@ -463,3 +463,20 @@ class Planner:
         entries = self.ledger.files(self.settings.name, listing.settled) if changed else ()
         still = set(changed_files(listing, entries))
         return tuple(finding for finding in changed if finding not in still)
+
+
+def _went_back(planned: Plan) -> Iterator[Finding]:
+    """Yield the findings about tables of the lake that the feed does not reach or does not have any more."""
+    for life, state in planned.applied.items():
+        gone = state.name is not None and life.source not in planned.sources
+        if not gone and life not in planned.behind:
+            continue
+        sentence = (
+            "tables of the lake are not in the changefeed any more, so nothing is applied to them. Was it emptied, or "
+            "is this another one? Restore it, or give this one a name of its own."
+            if gone
+            else "tables are applied above the checkpoint of the changefeed, so nothing is applied to them. Is this an "
+            "older copy of the changefeed?"
+        )
+        detail = f"through {state.progress.tso}, checkpoint {planned.checkpoint}"
+        yield Finding("older-copy", Severity.STOP, str(state.name or life), sentence, detail)

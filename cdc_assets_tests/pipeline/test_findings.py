@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from cdc_assets.preflight.files import FILE_RULES
 from cdc_assets.report.as_json import outcome_json
 from cdc_assets.report.findings import group_lines, group_text, grouped, problem_lines, shortened_lines
 from cdc_assets.report.plan_text import describe_plan
-from cdc_assets.report.text import inspection_lines, outcome_lines, plan_lines
+from cdc_assets.report.text import WAY_OUT, inspection_lines, outcome_lines, plan_lines
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.cases import Case
 from cdc_assets_tests.default_rules import TABLE_RULES
@@ -280,6 +281,44 @@ def test_what_holds_a_table_is_said_once_by_a_run_whichever_of_its_files_were_sa
     first, second = ("\n".join(line for line, _ in outcome_lines(runs.apply(FIRST + 9))) for _ in range(2))
     assert first.count("ends its records with LF") == second.count("ends its records with LF") == 1
     assert "1 warning of earlier runs stands" in second  # about the settings; the hold is said above
+
+
+def test_equal_ways_out_of_several_tables_are_printed_once_and_only_a_run_sees_values(runs: Runs) -> None:
+    for name in ("s.t", "s.u"):
+        runs.feed.create(name)
+        runs.feed.rows(name, FIRST, [("I", FIRST + 1, "x", "a")])
+    runs.feed.publish(FIRST + 2)
+    listing, planned = runs.feed.pipeline_into(runs.lake).planner.plan()
+    assert "`apply` only" in "\n".join(plan_lines(describe_plan(planned), listing, 0, {}, ()))
+    lines = [line for line, _ in outcome_lines(runs.apply(FIRST + 2))]
+    assert len([line for line in lines if line.startswith("held: ")]) == 2
+    ways = [line for line in lines if line.startswith(WAY_OUT)]
+    assert len(ways) == len(set(ways)) > 0
+    assert not any("`apply` only" in line for line in plan_lines((), listing, 0, {}, ()))
+
+
+@pytest.mark.parametrize("left", [("s.t", "s.u"), ("s.t",), ()], ids=["older", "one table", "empty"])
+def test_a_feed_that_went_back_or_lost_tables_is_said_by_each_run_until_it_is_restored(
+    runs: Runs, left: tuple[str, ...]
+) -> None:
+    for name in ("s.t", "s.u"):
+        runs.feed.create(name)
+        runs.feed.rows(name, FIRST, [("I", FIRST + 5, 1, "a")])
+    runs.apply(FIRST + 9)
+    gone = {"s.t", "s.u"}.difference(left)
+    for name in gone:
+        shutil.rmtree(runs.feed.bucket / name.replace(".", "/"))
+    for _ in range(2):
+        outcome = runs.apply(FIRST + (12 if gone else 3))
+        reported = {finding.table for finding in outcome.warnings if finding.rule == "older-copy"}
+        assert (reported, outcome.settled) == (gone or set(left), False)
+        assert any(line.startswith("stop: tables ") for line, _ in outcome_lines(outcome))
+    (groups,) = lake_warnings(runs.warehouse).values()
+    assert any(line.startswith("stop: tables ") for line in shortened_lines(groups))
+    for name in gone:
+        runs.feed.create(name)
+    outcome = runs.apply(FIRST + 12)
+    assert (any(finding.rule == "older-copy" for finding in outcome.warnings), outcome.settled) == (False, True)
 
 
 def test_a_plan_says_once_that_a_schema_file_cannot_be_read(tmp_path: Path) -> None:
