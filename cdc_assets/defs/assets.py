@@ -16,7 +16,7 @@ from dagster_pyspark import LazyPySparkResource
 
 from cdc_assets.defs.checks import COLUMN_TYPES, evaluations
 from cdc_assets.defs.events import RunEvents
-from cdc_assets.defs.failures import WAY_OUT, as_failure
+from cdc_assets.defs.failures import as_failure
 from cdc_assets.defs.landing_assets import landing_events
 from cdc_assets.defs.metadata import APPLIED_FIGURES, ddl_metadata, dml_metadata, lake_table, report_metadata
 from cdc_assets.defs.names import asset_key, shown
@@ -32,7 +32,7 @@ from cdc_assets.pipeline.outcome import NO_HOOKS, Outcome, RunHooks, TableOutcom
 from cdc_assets.planning.partitions import PartitionKey, format_partition_key, life_of, limit_of, parse_partition_key
 from cdc_assets.planning.plan import Plan, step_order
 from cdc_assets.report.plan_text import log_steps
-from cdc_assets.report.text import options_lines
+from cdc_assets.report.text import options_lines, stop_lines
 
 
 def related(planned: Plan, life: Life, limit: Progress) -> tuple[Step, ...]:
@@ -353,12 +353,15 @@ def failure(
 ) -> dg.Failure:
     """Return one failure that names every table that stopped, with its reason and ways out.
 
+    All of it is text: Dagster shows that wherever it shows that the run failed, metadata in the step's event alone.
     For a run of one partition it names the earlier one that this one waits for.
     """
-    lines = []
-    for table in stopped:
-        lines.append(reason_of([shown(table.name)], f"{_waits(table, plan, partition)}{table.reason}"))
-        lines += [f"{WAY_OUT}{way}" for way in table.ways]
+    lines = list(
+        stop_lines(
+            (reason_of([shown(table.name)], f"{_waits(table, plan, partition)}{table.reason}"), table.ways)
+            for table in stopped
+        )
+    )
     lines += options_lines(lines, source.command_options)
     return dg.Failure("\n".join(lines), allow_retries=False)
 

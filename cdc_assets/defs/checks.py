@@ -38,7 +38,7 @@ from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, seconds_behind, seconds_between, tso_time
 from cdc_assets.model.window_metrics import WindowMetrics
-from cdc_assets.model.wording import counted, seconds_text
+from cdc_assets.model.wording import counted, reason_of, seconds_text
 from cdc_assets.operations.inspect import conformance_report
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.status import lake_status
@@ -55,7 +55,7 @@ COLUMN_TYPES = "column_types"
 CHECKS = ("conformance", "completeness", "holds", "quarantine")
 """Names of the checks on the bucket's asset."""
 _SHOWN_STOPS = 10
-"""Number of stopped tables that the description of the bucket's check shows with their ways out."""
+"""Number of stopped tables that the description of the bucket's check shows with their reasons."""
 
 HOLDS, FRESHNESS, ARITHMETIC, INITIAL_ROWS = "holds", "freshness", "row_arithmetic", "initial_rows"
 EQUALS_SOURCE, KEEPS_UP, STATES = "equals_source", "keeps_up", "states"
@@ -72,14 +72,14 @@ def changefeed_checks(source: ConfiguredFeed, specs: Sequence[dg.AssetCheckSpec]
         asset=bucket, name="conformance", description="Fails for what the changefeed writes and cannot be followed."
     )
     def conformance(s3: S3Resource) -> dg.AssetCheckResult:
-        return conformance_result(conformance_report(source.with_credentials(s3), source.lake))
+        return conformance_result(source, conformance_report(source.with_credentials(s3), source.lake))
 
     @dg.asset_check(
         asset=bucket, name="completeness", description="Fails for files that are missing, changed or vanished unread."
     )
     def completeness(s3: S3Resource) -> dg.AssetCheckResult:
         with source.pipeline(s3) as pipeline:
-            return completeness_result(pipeline.status().findings)
+            return completeness_result(source, pipeline.status().findings)
 
     @dg.asset_check(asset=bucket, name=HOLDS, description="Fails while a table is held or failed.")
     def holds() -> dg.AssetCheckResult:
@@ -175,8 +175,8 @@ def evaluations(
     bucket = feed_key(source.changefeed)
     tables = standing(source)
     for result in (
-        conformance_result(outcome.findings),
-        completeness_result(outcome.findings),
+        conformance_result(source, outcome.findings),
+        completeness_result(source, outcome.findings),
         holds_result(source, tables),
         quarantine_result(source, tables),
     ):
@@ -219,7 +219,7 @@ def standing(source: ConfiguredFeed) -> list[TableStatus]:
     return lake_status(source.lake, source.changefeed.name)
 
 
-def conformance_result(findings: Sequence[Finding]) -> dg.AssetCheckResult:
+def conformance_result(source: ConfiguredFeed, findings: Sequence[Finding]) -> dg.AssetCheckResult:
     """Fail for what stops or holds tables, warn for the rest; each finding says what to do."""
     feed_findings = [finding for finding in findings if finding.rule not in (*FILE_RULES, "missing-files")]
     grave = [finding for finding in feed_findings if finding.severity is not Severity.WARNING]
@@ -228,11 +228,11 @@ def conformance_result(findings: Sequence[Finding]) -> dg.AssetCheckResult:
         not feed_findings,
         {"findings": _points(map(group_text, grouped(feed_findings)))},
         error=bool(grave),
-        description=_first(feed_findings, "Everything the changefeed writes can be followed."),
+        description=_with_options(source, _first(feed_findings, "Everything the changefeed writes can be followed.")),
     )
 
 
-def completeness_result(findings: Sequence[Finding]) -> dg.AssetCheckResult:
+def completeness_result(source: ConfiguredFeed, findings: Sequence[Finding]) -> dg.AssetCheckResult:
     """Fail for files that are missing or vanished, warn for those that changed; each finding says what to do."""
     file_findings = [finding for finding in findings if finding.rule in FILE_RULES]
     metadata: dict[str, Any] = {rule: sum(finding.rule == rule for finding in file_findings) for rule in FILE_RULES}
@@ -241,22 +241,28 @@ def completeness_result(findings: Sequence[Finding]) -> dg.AssetCheckResult:
         not file_findings,
         {**metadata, "findings": _points(map(group_text, grouped(file_findings)))},
         error=any(finding.rule != "files-changed" for finding in file_findings),
-        description=_first(file_findings, "Nothing is missing, changed or vanished unread."),
+        description=_with_options(source, _first(file_findings, "Nothing is missing, changed or vanished unread.")),
     )
 
 
 def holds_result(source: ConfiguredFeed, tables: Sequence[TableStatus]) -> dg.AssetCheckResult:
-    """Fail while a table is held or failed, with its reason and the ways out."""
+    """Fail while a table is held or failed, with its reason.
+
+    The ways out are in the metadata, which a run's log has behind a link: it shows them in the table's own check.
+    """
     stopped = [table for table in tables if table.state.stopped]
     texts: dict[str, list[str]] = {}
     for table in stopped:
         texts.setdefault(table.table, []).append(_stop_text(table.reason, table.ways))
-    metadata = {name: dg.MetadataValue.md("\n\n".join(of_name)) for name, of_name in texts.items()}
-    shown_texts = [f"{table.table}: {_stop_text(table.reason, table.ways)}" for table in stopped[:_SHOWN_STOPS]]
+    metadata = {
+        name: dg.MetadataValue.md(_with_options(source, "\n\n".join(of_name))) for name, of_name in texts.items()
+    }
+    shown_texts = [reason_of([table.table], table.reason) for table in stopped[:_SHOWN_STOPS]]
     if len(stopped) > _SHOWN_STOPS:
-        shown_texts.append(f"{counted(len(stopped) - _SHOWN_STOPS, 'more table')}: see the metadata.")
-    description = "\n\n".join([*shown_texts, "The other tables go on."]) if stopped else "No table is on hold."
-    return _result("holds", not stopped, metadata, error=True, description=_with_options(source, description))
+        shown_texts.append(f"{counted(len(stopped) - _SHOWN_STOPS, 'more table')}.")
+    go_on = "The metadata has the ways out. The other tables go on."
+    description = "\n\n".join([*shown_texts, go_on]) if stopped else "No table is on hold."
+    return _result("holds", not stopped, metadata, error=True, description=description)
 
 
 def _with_options(source: ConfiguredFeed, description: str) -> str:
@@ -301,7 +307,7 @@ def table_results(
         key = lake_key(source.changefeed, table.name)
         yield table_holds_result(source, key, table)
         yield arithmetic_result(key, accounts.get(str(table.life), ()))
-        yield initial_rows_result(key, table)
+        yield initial_rows_result(source, key, table)
         target = source.changefeed.lag_target_of(table.name)
         yield keeps_up_result(key, forecast(points.get(str(table.life), ()), planned.checkpoint, now, target))
         if verify.source is not None:
@@ -337,10 +343,10 @@ def arithmetic_result(key: dg.AssetKey, accounts: Sequence[WindowMetrics]) -> dg
     return _result(ARITHMETIC, not wrong, metadata, error=True, description=description, asset_key=key)
 
 
-def initial_rows_result(key: dg.AssetKey, table: TableOutcome) -> dg.AssetCheckResult:
+def initial_rows_result(source: ConfiguredFeed, key: dg.AssetKey, table: TableOutcome) -> dg.AssetCheckResult:
     """Fail while rows are missing, unless a person said that there were none, or let the table go on without them."""
     metadata = {"incomplete_since": str(table.gap.since)} if table.gap is not None else {}
-    description = table.incomplete or "No rows from before the changefeed are missing."
+    description = _with_options(source, table.incomplete or "No rows from before the changefeed are missing.")
     passed = table.gap is None or table.gap.accepted
     return _result(INITIAL_ROWS, passed, metadata, error=True, description=description, asset_key=key)
 

@@ -18,10 +18,6 @@ from cdc_assets.model.schema import TableId
 
 _TELLING = {dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.RUN_FAILURE, dg.DagsterEventType.ENGINE_EVENT}
 
-WAY_OUT = "  way out: "
-"""Prefix of the line of a failure that says what to do about the table in the line before. Dagster shows a failure's
-text wherever it shows that the run failed, and its metadata behind a link, in the step's event alone."""
-
 MAX_SIGNS = 300
 """The length to which a reason is cut in a sentence."""
 

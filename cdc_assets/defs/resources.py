@@ -95,7 +95,12 @@ class ConfiguredFeed:
     def stamps(self) -> tuple[tuple[int, int] | None, ...]:
         """Return time in ns and bytes of each file that has settings, None for one that is not there."""
         registry = self.changefeed.schema_registry.get("file")
-        files = (settings_file(), self.changefeed.changefeed_config, self.changefeed.schemas, registry)
+        files = (
+            self.changefeed.file or settings_file(),
+            self.changefeed.changefeed_config,
+            self.changefeed.schemas,
+            registry,
+        )
         return tuple(map(_stamp, files))
 
     @property

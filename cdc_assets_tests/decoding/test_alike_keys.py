@@ -11,12 +11,15 @@ import pytest
 
 from cdc_assets.decoding import FILE
 from cdc_assets.defs.checks import conformance_result
+from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.features.kinds.keyed import decoding as keyed
 from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP
 from cdc_assets.model.reports import AlikeKeys
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.wording import counted
 from cdc_assets.pipeline.outcome import Outcome
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets_tests.ddl.test_rows import Feed, states
 from cdc_assets_tests.schema_documents import file_column
 
@@ -69,7 +72,9 @@ def test_a_key_that_meets_a_living_one_of_other_letters_is_reported(tmp_path: Pa
     subject = f's.t ({counted(count, "key")}, such as "A")'
     assert text.startswith("s.t: keys arrived while another one existed")
     assert "new_collations: false" in text
-    check = conformance_result(outcomes[-1].findings)
+    settings = ChangefeedSettings.model_validate({"sink_uri": "s3://feed?protocol=csv"})
+    source = ConfiguredFeed(settings, LakeSettings.from_warehouse(tmp_path))
+    check = conformance_result(source, outcomes[-1].findings)
     assert not check.passed
     assert subject in str(check.metadata["findings"].value)
 

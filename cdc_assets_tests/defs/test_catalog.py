@@ -225,13 +225,15 @@ def test_the_rows_of_every_window_add_up(location: Seen) -> None:
     assert numbers["rows_before"] + numbers["inserted"] - numbers["deleted"] == numbers["rows_after"]
 
 
-def test_a_table_whose_rows_from_before_the_changefeed_are_missing_fails_its_check() -> None:
+def test_a_table_whose_rows_from_before_the_changefeed_are_missing_fails_its_check(location: Seen) -> None:
     life = Life(TableId("s", "old"), 5)
     table = TableOutcome(life.born_as, 5, 9, State.APPLIED, life=life, gap=Gap(life))
-    failed, passed = initial_rows_result(TABLE, table), initial_rows_result(TABLE, replace(table, gap=None))
+    feed = ConfiguredFeed(location.settings, location.lake)
+    failed, passed = (initial_rows_result(feed, TABLE, row) for row in (table, replace(table, gap=None)))
     assert (failed.passed, passed.passed) == (False, True)
     assert failed.metadata["incomplete_since"].value == "5"
     assert "release --complete s.old" in str(failed.description)
+    assert feed.command_options in str(failed.description)
 
 
 def test_a_table_that_misses_its_lag_target_says_why_and_what_to_do(location: Seen) -> None:
@@ -264,13 +266,14 @@ def test_a_window_that_does_not_add_up_fails_until_the_table_is_rebuilt(caught_u
     assert arithmetic_result(TABLE, [account(hi=99)]).passed
 
 
-def test_a_missing_file_fails_completeness_and_one_that_changed_warns() -> None:
+def test_a_missing_file_fails_completeness_and_one_that_changed_warns(location: Seen) -> None:
+    feed = ConfiguredFeed(location.settings, location.lake)
     missing, changed = (Finding(rule, Severity.WARNING, "", rule) for rule in ("files-missing", "files-changed"))
-    assert completeness_result([]).passed
-    assert completeness_result([changed]).severity == dg.AssetCheckSeverity.WARN
-    failed = completeness_result([changed, missing])
+    assert completeness_result(feed, []).passed
+    assert completeness_result(feed, [changed]).severity == dg.AssetCheckSeverity.WARN
+    failed = completeness_result(feed, [changed, missing])
     assert (failed.passed, failed.severity) == (False, dg.AssetCheckSeverity.ERROR)
-    assert conformance_result([changed, missing]).passed
+    assert conformance_result(feed, [changed, missing]).passed
 
 
 def test_a_file_that_vanished_before_its_turn_fails_completeness(tmp_path: Path, spark: SparkSession) -> None:

@@ -10,7 +10,7 @@ import pytest
 from dagster._core.storage.defs_state.base import DefsStateStorage
 
 from cdc_assets.defs.resources import ConfiguredFeed, S3Credentials, read_credentials
-from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.settings.config import CONFIG_VARIABLE, ChangefeedSettings, load
 from cdc_assets.settings.lake import LakeSettings
 
 
@@ -49,3 +49,16 @@ def test_credentials_are_read_without_an_instance_of_dagster_that_is_closed_late
     del credentials
     gc.collect()
     assert DefsStateStorage.get() is None
+
+
+def test_a_change_of_the_settings_file_is_seen_whichever_file_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CONFIG_VARIABLE, str(tmp_path / "other.yaml"))
+    file = tmp_path / "own.yaml"
+    file.write_text("changefeeds: [{name: shop, sink_uri: 's3://b/p?protocol=csv'}]")
+    (feed,) = load(file).changefeeds
+    source = ConfiguredFeed(feed, LakeSettings.from_warehouse(tmp_path / "lake"))
+    assert source.outdated() == []
+    file.write_text(file.read_text() + "\n")
+    assert len(source.outdated()) == 1

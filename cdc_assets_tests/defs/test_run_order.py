@@ -27,7 +27,6 @@ from cdc_assets.defs.assets import _needed
 from cdc_assets.defs.catch_up import _Rounds
 from cdc_assets.defs.catch_up_config import CatchUpConfig, does_it_all, format_run_config
 from cdc_assets.defs.events import RunEvents
-from cdc_assets.defs.failures import WAY_OUT
 from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import CdcError, LakeUnavailable, TableHeld, TableMoved
 from cdc_assets.lake.state import LakeState
@@ -38,6 +37,7 @@ from cdc_assets.operations.opening import open_pipeline
 from cdc_assets.pipeline.outcome import TableOutcome, TableRun
 from cdc_assets.planning.partitions import parse_partition_key
 from cdc_assets.planning.plan import Plan
+from cdc_assets.report.text import WAY_OUT
 from cdc_assets.run_coordinator import CHANGEFEED_TAG, GAVE_WAY_TAG
 from cdc_assets.settings.config import CONFIG_VARIABLE, load
 from cdc_assets.settings.lake import LakeSettings
