@@ -53,15 +53,15 @@ def as_of(
     from cdc_assets.operations.as_of import as_of as run
     from cdc_assets.operations.status import lake_cuts
 
-    lake, names = lake_and_names(arguments)
+    lake, feeds = lake_and_names(arguments)
     states, without = [], dict[str, str]()
-    cuts = lake_cuts(lake) if len(names) > 1 else {}
-    having = [name for name in names if moment in {cut.name for cut in cuts.get(name, ())}]
-    for name in having or names:
+    cuts = lake_cuts(lake) if len(feeds) > 1 else {}
+    having = [name for name in feeds if moment in {cut.name for cut in cuts.get(name, ())}]
+    for name in having or feeds:
         try:
-            states.append(run(lake, name, moment, tables))
+            states.append(run(lake, name, moment, tables, settings=feeds[name]))
         except BadSettings as error:
-            if len(names) == 1:
+            if len(feeds) == 1:
                 raise
             without[name] = error.message
     if not states:

@@ -25,7 +25,7 @@ from cdc_assets.model.progress import Life, Phase, Whole
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.operations.engines import connections, snapshot_statements
 from cdc_assets.operations.moments import parse_moment
-from cdc_assets.operations.named import is_called, no_such_table
+from cdc_assets.operations.named import is_called, left_out, no_such_table
 from cdc_assets.operations.opening import open_state, read_ledger
 from cdc_assets.operations.status import cuts_of, earliest_records
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from cdc_assets.lake import LakeState
     from cdc_assets.lake.lake_table import LakeTable
     from cdc_assets.model.ledger_entries import TableState
+    from cdc_assets.settings.config import ChangefeedSettings
     from cdc_assets.settings.lake import LakeSettings
 
 
@@ -102,11 +103,17 @@ class _Standing:
 
 
 def as_of(
-    lake: LakeSettings, changefeed: str, moment: str, tables: Sequence[str] = (), namespace: str = "{schema}"
+    lake: LakeSettings,
+    changefeed: str,
+    moment: str,
+    tables: Sequence[str] = (),
+    namespace: str = "{schema}",
+    settings: ChangefeedSettings | None = None,
 ) -> PastState:
     """Return these tables (all, when none is named) at a moment: a TSO, a time, or the name of a cut.
 
     A table is meant by its identity or the name that it had then; a text that was no table's then is a present name.
+    `settings` are those of the changefeed where they are read: they may leave a table out.
     Reads the ledger and the lake's metadata, without a JVM. Raises BadSettings for a table, a changefeed or a moment
     that is none, for one from before the lake begins, with since when it has its tables, and for one at which all of
     the tables were dropped.
@@ -132,7 +139,8 @@ def as_of(
             life: names_then.get(str(life), str(table.name or life.born_as)) for life, table in lake_tables.items()
         }
         names = {life: shown[life] for life, table in lake_tables.items() if _is_there(table, at)}
-        chosen = {life for text in tables for life in _meant(text, lake_tables, names)} if tables else set(names)
+        meant = (life for text in tables for life in _meant(text, lake_tables, names, settings))
+        chosen = set(meant) if tables else set(names)
         chosen = chosen or {life for life, table in lake_tables.items() if table.gone_since(at) is not None}
         states_then, begins, aside = list[AsOfTable](), list[Tso](), earliest_records(state)
         for life in sorted(chosen, key=lambda chosen_life: (shown[chosen_life], chosen_life)):
@@ -162,12 +170,16 @@ def _is_there(table: LakeTable, at: Tso) -> bool:
     return table.life.version <= at and table.gone_since(at) is None
 
 
-def _meant(text: str, lake_tables: Mapping[Life, LakeTable], names: Mapping[Life, str]) -> set[Life]:
+def _meant(
+    text: str, lake_tables: Mapping[Life, LakeTable], names: Mapping[Life, str], settings: ChangefeedSettings | None
+) -> set[Life]:
     """Return the table of that name then or identity, else those of that name now or first; raises BadSettings."""
     lives = {life for life in lake_tables if is_called(text, (life, names.get(life)))}
     lives = lives or {life for life, table in lake_tables.items() if is_called(text, (table.name, life.born_as))}
     if not lives:
-        raise no_such_table(text, (table.name for table in lake_tables.values()))
+        present_names = [table.name for table in lake_tables.values()]
+        absence = left_out(text, [settings] if settings is not None else [], present_names)
+        raise BadSettings(absence) if absence else no_such_table(text, present_names)
     return lives
 
 

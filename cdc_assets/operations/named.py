@@ -16,6 +16,7 @@ from cdc_assets.model.wording import counted
 if TYPE_CHECKING:
     from cdc_assets.model.table_history import TableHistory
     from cdc_assets.planning.plan import Plan
+    from cdc_assets.settings.config import ChangefeedSettings
 
 _MOST_NAMES = 12
 """Most tables of which a message names all."""
@@ -34,6 +35,18 @@ def no_such_table(
 ) -> BadSettings:
     """Return the error for a text that is no table's, with the present names of the tables and what is `expected`."""
     return BadSettings(f"no table is called {text}; {known_names(text, names)}. Give {expected}.")
+
+
+def left_out(text: str, changefeeds: Iterable[ChangefeedSettings], names: Iterable[TableId | str | None]) -> str:
+    """Return the sentence that the settings of all changefeeds leave a table out, "" where those of one do not.
+
+    `names` are those of the lake's tables.
+    """
+    lines = {changefeed.name: changefeed.tables.line_without(text) for changefeed in changefeeds}
+    if not lines or "" in lines.values():
+        return ""
+    of_feeds = " and ".join(f"of the changefeed {name} ({line})" for name, line in lines.items())
+    return f"{text} is not in the lake: the setting tables {of_feeds} leaves it out; {known_names(text, names)}."
 
 
 def not_in_plan(text: str, planned: Plan, tables: Iterable[TableHistory]) -> BadSettings:

@@ -15,7 +15,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.lake.lake_table import LakeTable
 from cdc_assets.lake.scan import TableScan
 from cdc_assets.lake.state import LakeState
-from cdc_assets.operations.named import is_called, known_names, no_such_table
+from cdc_assets.operations.named import is_called, known_names, left_out, no_such_table
 from cdc_assets.operations.opening import open_state, read_ledger, refuse_missing
 from cdc_assets.operations.status import changefeeds_of
 from cdc_assets.settings.lake import LakeSettings
@@ -86,11 +86,7 @@ class _QueryTables:
         stopped = (state for state in states if state.state.stopped and is_called(text, (state.name, state.life)))
         for state in stopped:
             return f"{text} is {state.state.value} and not in the lake yet: {state.reason}"
-        lines = {changefeed.name: changefeed.tables.line_without(text) for changefeed in self._changefeeds}
-        if not lines or "" in lines.values():
-            return ""
-        names = " and ".join(f"of the changefeed {name} ({line})" for name, line in lines.items())
-        return f"{text} is not in the lake: the setting tables {names} leaves it out; {known_names(text, self.names)}."
+        return left_out(text, self._changefeeds, self.names)
 
 
 def first_rows(

@@ -91,6 +91,7 @@ def test_rows_are_shown_and_selected_and_every_block_of_the_page_runs(
     excluding = ["--settings", "excluding.yaml"]
     assert 'exclude: ["shop.not*"]' in run("query", "shop.nothing", *excluding).stderr
     assert 'exclude: ["shop.not*"]' in run("query", "--sql", "FROM shop.nothing", *excluding).stderr
+    assert 'exclude: ["shop.not*"]' in run("as-of", str(FIRST + 9), "shop.nothing", *excluding).stderr
     assert run("apply", *excluding).returncode == 0
     assert "shop.thing is frozen" in run("query", "shop.thing", *excluding).stderr
 
