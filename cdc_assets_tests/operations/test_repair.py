@@ -290,6 +290,10 @@ def test_a_table_of_which_a_window_proved_missing_rows_is_complete_once_it_is_re
     assert [table.gap for table in mended.lake.tables.values()] == [None] * (1 + len(kinds))
     assert [table.gap for table in mended.pipeline().apply("test").tables] == [None] * (1 + len(kinds))
     assert mended.compared()["folded"].state == EQUAL
+    mended.feed.rows["folded"].append(("past the log", "x"))  # by a tool, once more
+    mended.feed.write([("D", "folded", "past the log", "x")])
+    mended.apply()
+    assert all(table.gap is not None for table in mended.pipeline().apply("test").tables)
 
 
 @pytest.mark.parametrize("kinds", [[], ["log", "scd2"]], ids=["mirror", "with history"])

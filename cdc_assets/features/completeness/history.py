@@ -76,6 +76,7 @@ class _GapPlay:
         self.shown: dict[Life, MissingRows] = {}
         self._history, self._rules = history, rules
         self._missed, self._proven, self._whole = missed, proven, whole
+        self._repaired: dict[Life, Tso] = {}
         self._newest: dict[Life, tuple[Event, Tso]] = {}
         self._now: dict[Life, Gap | Whole] = {}
         self._held: set[Life] = set()
@@ -91,10 +92,10 @@ class _GapPlay:
             key=lambda entry: entry[0],
         )
         for version, group in groupby(ordered, key=lambda entry: entry[0]):
-            if self._proven:
-                self._prove(version)
             if self._whole:
                 self._end_by_repair(version)
+            if self._proven:
+                self._prove(version)
             events = [(life, event, until) for _, life, event, until in group]
             partners = (event.other for _, event, _ in events if isinstance(event, Exchanged))
             before = {life: _at(self._now.get(life), version) for life in partners}
@@ -126,15 +127,16 @@ class _GapPlay:
                 if isinstance(event, Held):
                     self._held.add(life)
                 self.gaps[life].append((version, state))
-        self._prove(FOREVER)
         self._end_by_repair(FOREVER)
+        self._prove(FOREVER)
 
     def _prove(self, until: Tso) -> None:
         """Let tables lack what windows before a version proved to be missing."""
         for life in [life for life in self._now.keys() & self._proven.keys() if self._proven[life].at < until]:
             lost_rows, table = self._proven.pop(life), self._history.lives[life]
             state = self._now[life]
-            if isinstance(_at(state, lost_rows.at), Gap) or (table.base is not None and lost_rows.at <= table.base.at):
+            whole_at = max(-1 if table.base is None else table.base.at, self._repaired.get(life, -1))
+            if isinstance(_at(state, lost_rows.at), Gap) or lost_rows.at <= whole_at:
                 continue
             self.shown[life] = lost_rows
             if state is not Whole.STATEMENT and not is_complete(life, self._rules.complete):
@@ -146,7 +148,8 @@ class _GapPlay:
     def _end_by_repair(self, until: Tso) -> None:
         """Let tables lack nothing from before repairs of all their rows that were as of positions before a version."""
         for life in [life for life in self._now.keys() & self._whole.keys() if self._whole[life] < until]:
-            at, (event, end) = self._whole.pop(life), self._newest[life]
+            at = self._repaired[life] = self._whole.pop(life)
+            event, end = self._newest[life]
             losses = () if event.name is None else self._missed.get(event.name, ())
             self._now[life] = self._without_missed(life, losses, at, end, Whole.REPAIR)
             self.gaps[life].append((event.at, self._now[life]))
