@@ -35,7 +35,7 @@ VERSION = "00462381905237639173"
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[DagsterInstance]:
     """An instance as `dagster.yaml` of the project makes it."""
-    shutil.copy(ROOT / "cdc_assets" / "defs" / "dagster.yaml", tmp_path)
+    shutil.copy(ROOT / "dagster.yaml", tmp_path)
     with DagsterInstance.from_config(str(tmp_path)) as instance:
         yield instance
 

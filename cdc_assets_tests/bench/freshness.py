@@ -137,7 +137,7 @@ class Site:
     def __init__(self, uri: str, config: Path, directory: Path, more: str = "") -> None:
         self.home, self.lake = directory / "home", LakeSettings.from_warehouse(directory / "lake")
         self.home.mkdir(parents=True)
-        shutil.copy(ROOT / "cdc_assets" / "defs" / "dagster.yaml", self.home)
+        shutil.copy(ROOT / "dagster.yaml", self.home)
         settings, workspace, port = directory / "changefeeds.yaml", directory / "workspace.yaml", str(free_port())
         settings.write_text(
             f"lake: {{warehouse: lake}}\nchangefeeds:\n  - name: {NAME}\n    sink_uri: {uri}\n"

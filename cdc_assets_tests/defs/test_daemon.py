@@ -220,7 +220,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     """A running webserver and daemon, with the laptop's instance on SQLite, and the documented one on Postgres."""
     config = Case("G_redelivery").config("csv-ts")
     with ExitStack() as stack:
-        instance, more = ROOT / "cdc_assets" / "defs" / "dagster.yaml", dict[str, str]()
+        instance, more = ROOT / "dagster.yaml", dict[str, str]()
         if request.param == "postgres":
             try:
                 instance, more = ROOT / "deploy" / "dagster.yaml", stack.enter_context(postgres())
@@ -329,7 +329,7 @@ def test_tables_may_have_any_name(case: str, tmp_path: Path) -> None:
     config = Case(case).config("csv-ts")
     last = config.checkpoints[-1]
     assert last.expected is not None
-    site = Site(config, tmp_path, ROOT / "cdc_assets" / "defs" / "dagster.yaml", {})
+    site = Site(config, tmp_path, ROOT / "dagster.yaml", {})
     site.publish(last.ts)
     settings = next(changefeed for changefeed in load(site.file).changefeeds if changefeed.name == REDO)
     with open_planner(settings, None) as planner:
@@ -358,7 +358,7 @@ def test_tables_may_have_any_name(case: str, tmp_path: Path) -> None:
 def test_one_backfill_of_all_partitions_without_the_sensor_ends_equal(tmp_path: Path) -> None:
     """Tables are renamed, exchange names, are dropped and made again; each partition is a run of its own."""
     config = Case("C_ddl_tables").config("csv-ts")
-    site = Site(config, tmp_path, ROOT / "cdc_assets" / "defs" / "dagster.yaml", {}, sensors=False)
+    site = Site(config, tmp_path, ROOT / "dagster.yaml", {}, sensors=False)
     settings = next(changefeed for changefeed in load(site.file).changefeeds if changefeed.name == REDO)
     with open_planner(settings, None) as planner:
         keys = [format_partition_key(key) for key in partition_keys(planner.plan()[1])]
