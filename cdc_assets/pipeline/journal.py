@@ -6,7 +6,7 @@ It speeds up and explains; only the lake says what is applied.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from cdc_assets.features.kinds.decoding import history_kind
@@ -37,6 +37,7 @@ class Journal:
     ledger: Ledger
     changefeed: str
     _revisions: Mapping[str, str] | None = None
+    _recorded_columns: dict[Life, tuple[object, ...]] = field(default_factory=dict)
 
     def begin(self, staged: Mapping[str, str] = {}) -> None:
         """Begin to read what will be recorded: no value of rows that are forgotten from here on is recorded.
@@ -92,30 +93,33 @@ class Journal:
         self.note(step.life, name, "kept out", f"{counted(report.excluded, 'record')} of forgotten keys", run, result)
 
     def columns(self, planned: Plan, tables: Iterable[Life], *, tells_inserts: bool) -> None:
-        """Record how faithfully each column of these tables is kept."""
-        rows = {}
+        """Record how faithfully each column of these tables is kept, unless that was recorded here before."""
+        rows, facts = {}, dict[Life, tuple[object, ...]]()
         for life in planned.history.lives.keys() & set(tables):  # what another plan of the run had may be gone
             table = planned.history.lives[life]
             changes = bool(life.kind) and history_kind(life.kind).PLACES  # it says of each what it was
             own = log_fidelity(tells_inserts=tells_inserts) if changes else ()
             by_tidb = [event for event in table.events if not (event.file.by_server or event.file.grows)]
             ddl = ((event.at, (*event.hidden, *event.changes)) for event in by_tidb)
-            twins = [twin for twin in planned.history.lives if twin.source == life.source]
-            rewritten = rewritten_columns(ddl, partial(self._rows_before, twins))
-            fidelities = column_fidelity(table.schema, table.changes, table.inferred, table.unsent, rewritten)
-            rows[life] = (*fidelities, *own)
+            rewritten = rewritten_columns(ddl, partial(self._rows_before, planned, life))
+            facts[life] = (table.schema, table.changes, table.inferred, table.unsent, rewritten, own)
+            if facts[life] != self._recorded_columns.get(life):
+                fidelities = column_fidelity(table.schema, table.changes, table.inferred, table.unsent, rewritten)
+                rows[life] = (*fidelities, *own)
         self.ledger.record_columns(self.changefeed, rows)
+        self._recorded_columns |= facts
 
-    def _rows_before(self, twins: Iterable[Life], version: Tso) -> bool:
+    def _rows_before(self, planned: Plan, life: Life, version: Tso) -> bool:
         """Return whether rows of a table may have changed in the ten minutes before a version, as far as is known.
 
-        `twins` are its mirror and its history tables: the files that one of them read are recorded for that one alone.
+        The files that its mirror or one of its history tables read are recorded for that one alone.
         """
         since = version - (_REWRITE_MS << 18)
         return any(
             (file_stats.min_commit_ts or 0) < version
             and (file_stats.max_commit_ts is None or file_stats.max_commit_ts > since)
-            for twin in twins
+            for twin in planned.history.lives
+            if twin.source == life.source
             for file_stats in self.ledger.files_of(self.changefeed, twin)
             if file_stats.rows
         )
@@ -146,7 +150,13 @@ class Journal:
 
     def states(self, outcome: Outcome, run: str) -> None:
         """Record the state of every table. The reason that stopped a table stays until the table moves."""
-        former_states = {state.life: state for state in self.ledger.states().get(self.changefeed, ())}
+        waiting_lives = {
+            t.life
+            for t in outcome.tables
+            if t.state is State.APPLIED and t.through < outcome.checkpoint and not t.steps
+        }
+        recorded_states = self.ledger.states().get(self.changefeed, ()) if waiting_lives else ()
+        former_states = {state.life: state for state in recorded_states}
         states = []
         for t in outcome.tables:
             now = TableState(
@@ -163,8 +173,7 @@ class Journal:
                 by_step=t.error is not None,
             )
             before = former_states.get(now.life)
-            waits = t.state is State.APPLIED and t.through < outcome.checkpoint and not t.steps
-            if waits and before is not None and before.through == t.through and before.state.stopped:
+            if t.life in waiting_lives and before is not None and before.through == t.through and before.state.stopped:
                 now = replace(
                     now, state=before.state, reason=before.reason, ways=before.ways, run=before.run,
                     by_step=before.by_step,

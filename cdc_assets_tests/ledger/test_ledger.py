@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +34,9 @@ from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.sources import KnownFiles
 from cdc_assets.sources.storage_sink.options import SinkOptions
 from cdc_assets.sources.storage_sink.source import StorageSink
+from cdc_assets.types.fidelity import ColumnFidelity
 from cdc_assets_tests.cases import Config, cases
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.mutant_reader import play
 from cdc_assets_tests.mutations import Mutant
@@ -361,6 +363,29 @@ def test_what_is_known_of_all_tables_is_what_is_known_of_each(ledger: Ledger) ->
     assert set(ledger.fidelities("default")) == {str(life) for life in lake.tables}
     for life, report in ledger.fidelities("default").items():
         assert report == ledger.fidelity("default", life) != ()
+
+
+def test_a_run_that_lives_on_records_columns_when_they_change(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed, recorded, record = LittleFeed(tmp_path), list[int](), ledger.record_columns
+    lives_on = feed.pipeline_into(MemoryLake(), ledger)
+
+    def counted(changefeed: str, tables: Mapping[Life, Iterable[ColumnFidelity]]) -> None:
+        recorded.append(len(tables))
+        record(changefeed, tables)
+
+    monkeypatch.setattr(ledger, "record_columns", counted)
+    feed.create("s.t")
+    for number in (1, 2, 3):
+        if number == 3:
+            feed.ddl("s.t", FIRST + 3, "ALTER TABLE `t` ADD COLUMN `w` INT", 5, wide=True)
+        else:
+            feed.rows("s.t", FIRST, [("I", FIRST + number, number, "x")])
+        feed.publish(FIRST + number)
+        assert lives_on.apply().complete
+    assert recorded == [1, 0, 1]
+    assert [row.column for row in ledger.fidelity("little", Life(TableId("s", "t"), FIRST))] == ["id", "v", "w"]
 
 
 def test_a_file_that_vanished_unread_is_no_file_that_was_read(ledger: Ledger) -> None:
