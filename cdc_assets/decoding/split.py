@@ -153,8 +153,9 @@ def read_splits(step: ApplyRows, positions: Iterable[int], reader: SplitReader) 
                     _with_block(split, split.table, block) for split, block in zip(splits, decoded, strict=True)
                 )
                 continue
-            for split in splits:
-                yield from _blocks(split, step, reader, quoted=quoted)
+            splits.reverse()
+            while splits:
+                yield from _blocks(splits.pop(), step, reader, quoted=quoted)
 
 
 def _opened(step: ApplyRows, position: int, reader: SplitReader) -> Split:

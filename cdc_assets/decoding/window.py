@@ -169,7 +169,7 @@ def decode_windows(
         windows: list[list[Window]] = [[] for _ in steps]
 
         read = read_splits(first, range(len(first.files)) if share is None else share, reader)
-        for splits in in_shares(read, lambda split: split.changes.nbytes, _BATCH_FILES, _BATCH_BYTES):
+        for splits in in_shares(read, lambda split: split.changes.nbytes + len(split.data), _BATCH_FILES, _BATCH_BYTES):
             if numbering is not None:
                 splits = [split.through(numbering.number) for split in splits]
             splits = [split.through(partial(due, first)) for split in splits]
@@ -182,6 +182,7 @@ def decode_windows(
                 shaped = (split.through(partial(upgraded if step.evolutions else _shaped, step)) for split in splits)
                 pairs = zip(shaped, files, strict=True)
                 step_windows += [_window(split, stats, step, reader) for split, stats in pairs]
+            del splits, shaped, pairs
         more = Report(joints=tuple(numbering.joints)) if numbering is not None else Report()
         seconds = time.monotonic() - started
         return [

@@ -304,6 +304,7 @@ def in_shares(items: Iterable[_T], size_of: Callable[[_T], int], most: int, most
     for item in items:
         share.append(item)
         size += size_of(item)
+        del item  # who takes the share may let go of it before the next one is read
         if len(share) == most or size >= most_bytes:
             yield share
             share, size = [], 0

@@ -7,22 +7,25 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
-from cdc_assets.decoding import split
+from cdc_assets.decoding import split, window
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import decode, decode_together, landed
+from cdc_assets.formats import UniformReader, decode, decode_together, landed
 from cdc_assets.formats.decoded import Decoded
 from cdc_assets.formats.landed import MESSAGES, Frame
 from cdc_assets.history.history import read_history
+from cdc_assets.model.steps import ApplyRows
 from cdc_assets_tests.connector_writer import Source
 from cdc_assets_tests.formats.test_broken_messages import mutated
 from cdc_assets_tests.landing.test_barriers import Lines, feed_of
 from cdc_assets_tests.landing.test_generated_connectors import follow
 from cdc_assets_tests.landing.test_landing import URI, Broker, ddl, mark, row, rows_of
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.topic_feed import TopicFeed
 from cdc_assets_tests.topics import Topic, topics
 
@@ -172,3 +175,36 @@ def test_splits_whose_changes_cannot_be_told_apart_are_decoded_one_by_one(
     feed.apply()
     assert rows_of(feed) == [(1, 7), (2, 8), (3, 9)]
     assert calls[-4:] == [3, 1, 1, 1]
+
+
+class _Data(bytes):
+    """Bytes of a file that count themselves."""
+
+    held = 0
+
+    def __new__(cls, data: bytes) -> _Data:
+        cls.held += 1
+        return super().__new__(cls, data)
+
+    def __del__(self) -> None:
+        type(self).held -= 1
+
+
+def test_a_large_file_is_not_held_while_the_next_one_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    feed, held = LittleFeed(tmp_path, "canal-json"), list[int]()
+    feed.create("s.t")
+    for number in range(4):
+        feed.rows("s.t", FIRST, [("I", FIRST + 1 + number, number, "x")])
+    feed.publish(FIRST + 9)
+    pipeline = feed.pipeline_into(MemoryLake())
+    (step,) = (step for step in pipeline.planner.plan()[1].steps if isinstance(step, ApplyRows))
+    reader = pipeline.source.reader
+
+    def read(path: str) -> _Data:
+        held.append(_Data.held)
+        return _Data(cast(bytes, reader.read(path)))
+
+    monkeypatch.setattr(window, "_BATCH_BYTES", 100)  # of the changes alone each file has less
+    decoded = window.decode_window(step, UniformReader(reader.wire(""), read))
+    assert decoded.changes.num_rows == 4
+    assert held == [0, 0, 0, 0]

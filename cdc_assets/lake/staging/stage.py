@@ -39,6 +39,7 @@ from cdc_assets.features.columns.decoding import optional_columns
 from cdc_assets.features.kinds.decoding import kind_of
 from cdc_assets.formats import SplitReader, file_expansion
 from cdc_assets.formats.decoded import COMMIT_TS, LINE, OP
+from cdc_assets.io.memory import release_unused
 from cdc_assets.lake.staging.executors import refuse_unshared, run_tasks
 from cdc_assets.lake.staging.storage import make_directory, storage
 from cdc_assets.lake.staging.tasks import (
@@ -315,9 +316,14 @@ def _run_tasks(
 
 
 def _in_threads(places: Places, count: int, work: Work) -> list[list[Part]]:
-    """Run tasks 0 … count-1 in this process."""
+    """Run tasks 0 … count-1 in this process. The memory that one has left unused is not kept beside the next one's."""
+
+    def run(number: int) -> list[Part]:
+        release_unused()
+        return work(places, number)
+
     with ThreadPoolExecutor(_HERE_THREADS, "cdc-assets-task") as pool:
-        return list(pool.map(partial(work, places), range(count)))
+        return list(pool.map(run, range(count)))
 
 
 def _on_executors(spark: SparkSession, places: Places, count: int, work: Work) -> list[list[Part]]:
