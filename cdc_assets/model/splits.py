@@ -264,8 +264,9 @@ class Listing:
     their files are there again. The directories in `mixed` have names that are neither data nor index files; None is of
     a source of which nothing is settled.
 
-    Of data files that an index names and that are missing, those in `lost` were written and are gone, which is told
-    once, when the index is read; those in `unwritten` may be still to come, or were never written.
+    Files in `lost` were written and cannot be read: an index names them and they are missing, which is told once, when
+    the index is read, or they are of another protocol. Those in `unwritten` are named by an index, too, and may be
+    still to come, or were never written.
     """
 
     checkpoint: Tso

@@ -374,9 +374,11 @@ class Planner:
             listing = with_reopened(listing, settled)
         self.ledger.settled.keep(name, seen_again(settled, listing, now))
         self.published, self.reader = listing.published, self.source.reader
-        missing = dict.fromkeys(listing.lost, UNREAD)
-        if listing.unwritten:
-            noted = {*self.ledger.unwritten(name), *(entry.path for entry in self.ledger.unread(name))}
+        missing = dict[str, int]()
+        if listing.lost or listing.unwritten:
+            unread = {entry.path for entry in self.ledger.unread(name)}
+            missing |= {path: UNREAD for path in listing.lost if path not in unread}
+            noted = {*self.ledger.unwritten(name), *unread}
             missing |= {path: UNWRITTEN for path in listing.unwritten if path not in noted}
         recorded = self.ledger.file_stats(name) if missing else {}
         for path, rows in missing.items():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from cdc_assets.cli import commands
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.schema import TableId
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
@@ -136,7 +138,7 @@ def test_an_index_of_no_use_is_no_finding(tmp_path: Path) -> None:
         assert states(feed.apply(10)) == {"shop.a": "applied", "shop.b": "applied"}, text
 
 
-def test_a_file_of_another_protocol_holds_its_table_until_it_is_moved_away(tmp_path: Path) -> None:
+def test_a_file_of_another_protocol_holds_its_table_until_it_is_forgotten(tmp_path: Path) -> None:
     feed = _Feed(tmp_path)
     foreign = feed.paths[1].with_suffix(".json")
     foreign.write_text("{}")
@@ -144,5 +146,40 @@ def test_a_file_of_another_protocol_holds_its_table_until_it_is_moved_away(tmp_p
     assert states(outcome) == {"shop.a": "held", "shop.b": "applied"}
     assert not outcome.complete
     foreign.rename(tmp_path / foreign.name)
+    assert states(feed.apply(9)) == {"shop.a": "held", "shop.b": "applied"}
+    assert forget(tmp_path, str(foreign.relative_to(feed.feed.bucket))).exit_code == 0
     assert feed.apply(9).complete
     assert feed.rows() == [1, 2]
+
+
+@pytest.mark.parametrize("protocols", [("csv", "canal-json"), ("canal-json", "csv")])
+@pytest.mark.parametrize("version", [FIRST, FIRST + 15], ids=["in the same directory", "in another directory"])
+def test_no_row_is_lost_where_a_changefeed_changes_its_protocol(
+    tmp_path: Path, protocols: tuple[str, str], version: int
+) -> None:
+    feed, lake, ledger = LittleFeed(tmp_path, protocols[0]), MemoryLake(), Ledger("sqlite://")
+
+    def apply(protocol: str) -> tuple[str, list[int]]:
+        feed.protocol = protocol
+        (table,) = feed.pipeline_into(lake, ledger).apply().tables
+        return table.state.value, sorted(lake.read(TableId("shop", "a")).column("id").to_pylist())
+
+    feed.create("shop.a")
+    older = [feed.rows("shop.a", FIRST, [("I", FIRST + 1, 1, "x")])]
+    feed.publish(FIRST + 5)
+    assert apply(protocols[0]) == ("applied", [1])
+    older.append(feed.rows("shop.a", FIRST, [("I", FIRST + 10, 2, "x")]))
+    feed.protocol = protocols[1]
+    if version != FIRST:
+        feed.ddl("shop.a", version, "ALTER TABLE `a` COMMENT 'x'", 5)
+    newer = feed.rows("shop.a", version, [("I", FIRST + 20, 3, "x")])
+    feed.publish(FIRST + 30)
+    assert apply(protocols[1]) == ("held", [1])
+    through = [1] if version == FIRST else [1, 2]
+    assert apply(protocols[0]) == ("held", through)
+    newer.rename(tmp_path / newer.name)
+    assert apply(protocols[0]) == ("held", through)  # its rows would be before the position of the table
+    (tmp_path / newer.name).rename(newer)
+    for path in older:
+        path.unlink()
+    assert apply(protocols[1]) == (("held", [1]) if version == FIRST else ("applied", [1, 2, 3]))

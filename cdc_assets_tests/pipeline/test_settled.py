@@ -210,6 +210,7 @@ def test_a_file_of_another_protocol_in_a_settled_directory_holds_its_table(
     states = [dated.apply(FIRST + 5 * DAY + checkpoint).tables[0].state for checkpoint in (40, 50)]
     assert states[-1] == "held"
     foreign.unlink()
+    dated.ledger.remove_files("little", [str(foreign.relative_to(dated.feed.bucket))])
     assert dated.apply(FIRST + 5 * DAY + 60).complete
 
 

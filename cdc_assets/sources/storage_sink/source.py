@@ -128,7 +128,7 @@ class StorageSink:
             warnings=(*warnings, *_twins(schema_files)),
             published=sorted_out.published,
             fresh=self._fresh,
-            lost=lost,
+            lost=(*lost, *sorted_out.others),
             unwritten=unwritten,
             settled=tuple(unchanged),
             reopened=tuple(reopened),
@@ -391,8 +391,9 @@ class _NamesByKind:
         for path in self.others:
             reason = (
                 f"{path} is a data file that protocol {protocol} does not write; expected {self.extension}. If the "
-                "changefeed had another protocol before, apply with that one what it wrote, move these files away, and "
-                "set the protocol that it has now."
+                "protocol of the changefeed was changed, apply with the former one what it wrote, move these files "
+                "away, and set the new one. A file that is moved away before it is applied holds its table until it is "
+                "back, or until cdc-assets files --forget says that its rows do not matter."
             )
             problems[path] = reason
         return problems
