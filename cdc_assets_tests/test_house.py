@@ -299,6 +299,19 @@ def test_the_package_itself_imports_nothing() -> None:
     assert imports(PACKAGE / "__init__.py") == set()
 
 
+def test_no_name_is_imported_at_the_top_and_again() -> None:
+    again = []
+    for path in MODULES:
+        body, names = parsed(path).body, (set[tuple[str, str]](), set[tuple[str, str]]())
+        for node in nodes(path):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names[node in body].update((getattr(node, "module", ""), alias.name) for alias in node.names)
+        again += [f"{name_of(path)}: {name}" for _, name in names[0] & names[1]]
+    assert not again, (
+        "import it late, or for types, or at the top: what is late or for types is loaded at once otherwise"
+    )
+
+
 def test_class_names_are_unique() -> None:
     homes: dict[str, set[str]] = {}
     for path in MODULES:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,9 +30,6 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.types.key_digests import encoded_keys
 from cdc_assets.types.mysql_types import arrow_type, finish, misfit, values, wire_type
 from cdc_assets.types.mysql_values import LOSSY, Binary, Values, changed_in_key
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = [
     "LOST_FLOAT",
@@ -612,10 +609,6 @@ def _misfit(text: str, column: Column) -> str:
 
 def shape_of(columns: Iterable[Column]) -> pa.Schema:
     """Return the Arrow schema of changes that have these columns of a table."""
-    import pyarrow as pa  # the options of formats are read where no row is
-
-    from cdc_assets.types.mysql_types import arrow_type
-
     own = [pa.field(OP, pa.int8()), pa.field(COMMIT_TS, pa.int64()), pa.field(LINE, pa.int64())]
     return pa.schema([*own, *(pa.field(column.name, arrow_type(column)) for column in columns)])
 

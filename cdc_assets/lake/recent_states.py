@@ -8,8 +8,6 @@ Files of older states are not read. What compares with the mirror is asked where
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import polars as pl
 import pyarrow as pa
 
@@ -25,11 +23,6 @@ from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.types.frames import exact
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from cdc_assets.lake.scan import TableScan
 
 _SHOWN = 3
 

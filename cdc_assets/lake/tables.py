@@ -25,7 +25,6 @@ from cdc_assets.formats import SplitReader
 from cdc_assets.formats.decoded import POSITION
 from cdc_assets.lake import table_renames
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.scan import TableScan
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.staging.executors import run_tasks
@@ -45,7 +44,6 @@ from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.model.tso import Tso, iso_now
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from cdc_assets.lake.scan import TableScan

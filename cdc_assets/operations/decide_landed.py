@@ -17,9 +17,6 @@ from cdc_assets.report.landings import DecisionText, UnreadText, describe_decisi
 
 if TYPE_CHECKING:
     from cdc_assets.landing.landing import Landing
-    from cdc_assets.model.offsets import Partition
-    from cdc_assets.model.schema import TableId
-    from cdc_assets.model.tso import Tso
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.settings.lake import LakeSettings
 

@@ -27,10 +27,7 @@ if TYPE_CHECKING:
     from cdc_assets.landing.landing import Landing
     from cdc_assets.ledger import Ledger
     from cdc_assets.model.landed import Landed
-    from cdc_assets.model.offsets import Partition
-    from cdc_assets.model.schema import TableId
     from cdc_assets.model.table_history import TableHistory
-    from cdc_assets.model.tso import Tso
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
     from cdc_assets.report.landings import LandingText
