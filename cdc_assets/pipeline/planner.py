@@ -207,7 +207,8 @@ class Planner:
         listing = self._listed(whole) if listing is None else listing  # files of another protocol are refused first
         refuse_unordered(self.settings.source_options.wire, accepted=self.settings.accept_unordered)
         planned = self._planned(listing, decided, on_news)
-        if is_outdated(listing, planned):
+        # Another run may have brought tables forward since the checkpoint was read: then a newer one is there.
+        if is_outdated(listing, planned) or any(_went_back(planned)):
             listing = self._listed(whole=True)
             planned = self._planned(listing, decided, on_news)
         wire = self.settings.source_options.wire

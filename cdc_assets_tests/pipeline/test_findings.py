@@ -321,6 +321,18 @@ def test_a_feed_that_went_back_or_lost_tables_is_said_by_each_run_until_it_is_re
     assert (any(finding.rule == "older-copy" for finding in outcome.warnings), outcome.settled) == (False, True)
 
 
+def test_a_table_that_another_run_brought_past_the_checkpoint_of_this_one_is_no_older_copy(runs: Runs) -> None:
+    runs.feed.create("s.t")
+    runs.feed.rows("s.t", FIRST, [("I", FIRST + 5, 1, "a")])
+    runs.feed.publish(FIRST + 3)
+    planner = runs.feed.pipeline_into(runs.lake).planner
+    listing, _ = planner.plan()
+    runs.apply(FIRST + 9)
+    listing, planned = planner.plan(listing)
+    assert (listing.checkpoint, planned.behind) == (FIRST + 9, ())
+    assert not [finding for finding in planner.findings(listing, planned) if finding.rule == "older-copy"]
+
+
 def test_a_plan_says_once_that_a_schema_file_cannot_be_read(tmp_path: Path) -> None:
     feed = LittleFeed(tmp_path)
     feed.create("s.t")
