@@ -26,6 +26,7 @@ from cdc_assets.features.dumps.defs import log_imported, upstream_of_ddl
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.reports import StagedWindow
 from cdc_assets.model.steps import ApplyRows, Step
+from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import reason_of
 from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.pipeline.outcome import NO_HOOKS, Outcome, RunHooks, TableOutcome
@@ -103,7 +104,7 @@ def _ddl_asset(source: ConfiguredFeed, partitions: dg.DynamicPartitionsDefinitio
             hooks = _of_others(context, source, pipeline, key)
             lives, outcome = _through(pipeline, key, Phase.DDL, context.run_id, hooks)
             _log_lake_tables(context, source, pipeline, outcome)
-            _raise_unless_applied(context, source, pipeline, outcome, lives)
+            _raise_unless_applied(context, source, pipeline, outcome, lives, key.version)
             return dg.MaterializeResult(metadata=ddl_metadata(outcome.plan, key, pipeline.ledger.journal(name)))
 
     return ddl
@@ -337,9 +338,20 @@ def _still(plan: Plan, planned_steps: list[Step]) -> list[Step]:
 
 
 def _raise_unless_applied(
-    context: Any, source: ConfiguredFeed, pipeline: LakePipeline, outcome: Outcome, lives: set[Life]
+    context: Any,
+    source: ConfiguredFeed,
+    pipeline: LakePipeline,
+    outcome: Outcome,
+    lives: set[Life],
+    through: Tso | None = None,
 ) -> None:
-    stopped = [table for table in outcome.tables if table.life in lives and table.state.stopped]
+    """Raise Failure for tables that stopped, with `through` at or before that position only."""
+    stopped = [
+        table
+        for table in outcome.tables
+        if table.life in lives and table.state.stopped
+        if through is None or table.stopped_at is None or table.stopped_at <= through
+    ]
     if stopped:
         _report(context, source, pipeline, outcome)
         raise failure(source, stopped, outcome.plan, parse_partition_key(context.partition_key))

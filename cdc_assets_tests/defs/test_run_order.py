@@ -139,6 +139,20 @@ def test_a_failed_version_stops_its_successor_by_name_and_running_both_again_is_
     assert place.values() == {3: "c"}
 
 
+def test_a_version_is_run_again_while_a_later_one_is_held(
+    tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession
+) -> None:
+    place = Place(tmp_path, instance)
+    place.feed.create("s.t")
+    place.feed.rows("s.t", FIRST, [("I", FIRST + 1, 1, "a")])
+    place.feed.ddl("s.t", V2, "ALTER TABLE `t` FROBNICATE", 0)
+    place.feed.publish(V3)
+    place.instance.add_dynamic_partitions(f"cdc_{NAME}", [place.key(FIRST), place.key(V2)])
+    runs = [place.partition(version) for version in (FIRST, V2, FIRST)]
+    assert [run.success for run in runs] == [True, False, True]
+    assert place.values() == {1: "a"}
+
+
 def test_a_held_ddl_is_released_by_the_example_of_the_launch_form(
     tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession
 ) -> None:
