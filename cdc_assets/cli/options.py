@@ -20,7 +20,7 @@ from click.core import ParameterSource
 
 from cdc_assets.cli.help import ChangefeedOption
 from cdc_assets.errors import BadSettings
-from cdc_assets.model.wording import SECRET_NAME
+from cdc_assets.model.wording import SECRET_NAME, first_of
 from cdc_assets.operations.requests import pairs
 
 if TYPE_CHECKING:
@@ -43,6 +43,13 @@ class CommandTarget:
     lake: LakeSettings | None
 
 
+def refuse_empty_value(context: click.Context, option: click.Parameter, value: Any) -> Any:
+    """Return the value of an option; raises BadParameter for an empty one, as of a shell's variable that is not set."""
+    if value == "" and context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
+        raise click.BadParameter("it is empty. Give a value, or leave the option out.", context, option)
+    return value
+
+
 def _described_by(*names: str, **attributes: Any) -> Callable[[Any], Any]:
     """Return an option that describes a changefeed."""
     return click.option(*names, cls=ChangefeedOption, **attributes)
@@ -54,6 +61,7 @@ _FEED_OPTIONS: Sequence[Callable[[Any], Any]] = (
     _described_by(
         "--sink-uri",
         metavar="URI",
+        callback=refuse_empty_value,
         help="TiCDC's sink URI with its parameters, e.g. s3://bucket/prefix?protocol=csv",
     ),
     _described_by("--archive", metavar="URI", help="Location of the archived topics of a kafka:// sink URI."),
@@ -139,13 +147,6 @@ def settings_option(command: F) -> F:
     return click.option("--settings", type=click.Path(dir_okay=False), help=text)(command)
 
 
-def refuse_empty_value(context: click.Context, option: click.Parameter, value: Any) -> Any:
-    """Return the value of an option; raises BadParameter for an empty one, as of a shell's variable that is not set."""
-    if value == "" and context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
-        raise click.BadParameter("it is empty. Give a value, or leave the option out.", context, option)
-    return value
-
-
 def feed_options(command: F) -> F:
     """Add the options that name changefeeds: a settings file, or what TiCDC has."""
     return _with_feed_options(command, _FEED_OPTIONS)
@@ -226,6 +227,8 @@ def target_of(arguments: dict[str, Any]) -> CommandTarget:
     _refuse_unread()
     if arguments.get("sink_uri"):
         settings = config.from_flags(arguments.get("warehouse"), **_described(arguments))
+        if settings.lake is not None:
+            _refuse_missing_name(settings.lake)
         return CommandTarget(settings.changefeeds, settings.lake)
     settings = load_settings(arguments.get("settings"))
     chosen = (settings.changefeed(arguments["changefeed"]),) if arguments.get("changefeed") else settings.changefeeds
@@ -236,6 +239,28 @@ def target_of(arguments: dict[str, Any]) -> CommandTarget:
     if arguments.get("complete"):
         chosen = tuple(changefeed.with_complete(arguments["complete"]) for changefeed in chosen)
     return CommandTarget(chosen, settings.lake_of(arguments.get("warehouse")))
+
+
+def _refuse_missing_name(lake: LakeSettings) -> None:
+    """Raise BadSettings where no name is given, and the lake has changefeeds, of which none has the default name.
+
+    Its tables are not those of a changefeed `default`: that one would be held for all their names, and stay recorded.
+    """
+    from cdc_assets.operations.opening import read_ledger
+
+    context = click.get_current_context()
+    if context.get_parameter_source("name") is not ParameterSource.DEFAULT:
+        return
+    if lake.local_directory is None or not (lake.local_directory / "ledger.db").exists():
+        return
+    with read_ledger(lake) as ledger:
+        names = sorted(ledger.states())
+    if names and context.params["name"] not in names:
+        option = next(param.opts[0] for param in context.command.params if param.name == "name")
+        raise BadSettings(
+            f"the lake has the changefeed {first_of(names, 'changefeed')}, and no name is given. Give {option}: that "
+            "name to go on with it, a new one for another changefeed."
+        )
 
 
 def _described(arguments: dict[str, Any]) -> dict[str, Any]:

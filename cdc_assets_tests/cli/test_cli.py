@@ -208,6 +208,7 @@ WRONG = {
         ["plan", "--settings", "c.yaml", "--tz", "Asia/Shanghai", "--old-collations"],
         "--new-collations/--old-collations, --tz would not be read: without --sink-uri",
     ),
+    "a variable that is not set": (["plan", "--sink-uri", "", "--warehouse", "lake"], "it is empty"),
     "a settings file beside a changefeed": (["plan", *feed(), "--settings", "c.yaml"], "--settings would not be read"),
 }
 
@@ -322,6 +323,24 @@ def test_status_says_that_all_tables_are_dropped(tmp_path: Path, here: Commands)
     process = here("status", "--warehouse", str(tmp_path))
     assert (process.returncode, "All tables of the lake are dropped; --all shows them." in process.stdout) == (0, True)
     assert "shop.t" in here("status", "--warehouse", str(tmp_path), "--all").stdout
+
+
+@pytest.mark.parametrize(("command", "option"), [("plan", "--name"), ("cut", "--feed-name")])
+def test_a_lake_whose_changefeeds_have_names_asks_for_one(
+    command: str, option: str, tmp_path: Path, here: Commands
+) -> None:
+    little, lake = LittleFeed(tmp_path), tmp_path / "lake"
+    little.publish(FIRST)
+    lake.mkdir()
+    with closing(Ledger(f"sqlite:///{lake / 'ledger.db'}")) as ledger:
+        ledger.record_states(
+            "shop", [TableState(TableId("s", "t"), 1, 2, State.APPLIED, life="s.t@1", checkpoint=2)], {}
+        )
+    given = ["--sink-uri", f"file://{little.bucket}?protocol=csv", "--config", str(little.toml)]
+    refused = here(command, *given, "--warehouse", str(lake))
+    assert (refused.returncode, "shop" in refused.stderr, option in refused.stderr) == (2, True, True), refused.stderr
+    named = here("plan", *given, "--warehouse", str(lake), "--name", "another")
+    assert "no name is given" not in named.stderr
 
 
 UNUSABLE: dict[str, tuple[Callable[[Path], None], tuple[str, ...], str]] = {
