@@ -226,7 +226,7 @@ def _now(places: list[_Place], name: str) -> int:
 
 
 def defaults_by_text(file: SchemaFile) -> SchemaFile:
-    """Return the file without `ColumnDefault` of the columns that its text adds with a default: that one counts then.
+    """Return the file without `ColumnDefault` of the columns that its text adds: the text's default counts, or none.
 
     It is for a text that is not the file's own, and for columns that come from the text.
     """
@@ -234,8 +234,8 @@ def defaults_by_text(file: SchemaFile) -> SchemaFile:
         texts = [spec.text for spec in specs(file.query) if isinstance(spec, AddColumnSpec)]
     except Unreadable:
         return file
-    stated = {text.name.lower() for text in texts if text.default is not None}
-    columns = (replace(column, default=None) if column.name.lower() in stated else column for column in file.columns)
+    added = {text.name.lower() for text in texts}
+    columns = (replace(column, default=None) if column.name.lower() in added else column for column in file.columns)
     return replace(file, columns=tuple(columns))
 
 

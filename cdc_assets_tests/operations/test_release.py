@@ -201,12 +201,15 @@ def test_a_ddl_that_a_row_refuses_is_released_by_the_ways_that_are_named(
     assert feed.rows() == [{"id": number, "n": value} for number, value in rows]
 
 
-def test_an_unknown_ddl_is_released_by_what_it_did(feed: Feed) -> None:
-    feed.schema(200, "ALTER TABLE `orders` SHUFFLE", 999, columns("n", "k"))
+@pytest.mark.parametrize(("default", "filled"), [(" DEFAULT 4", 4), ("", None)])
+def test_an_unknown_ddl_is_released_by_what_it_did(feed: Feed, default: str, filled: int | None) -> None:
+    listed = columns("n", "k")
+    listed[-1]["ColumnDefault"] = "UUID()"  # an expression, which the source evaluated for each old row
+    feed.schema(200, "ALTER TABLE `orders` SHUFFLE", 999, listed)
     assert feed.table(feed.apply(300)).state == "held"
-    release(feed.pipeline(), "shop.orders", 200, "apply", "ALTER TABLE orders ADD COLUMN k INT DEFAULT 4")
+    release(feed.pipeline(), "shop.orders", 200, "apply", f"ALTER TABLE orders ADD COLUMN k INT{default}")
     assert feed.apply(300).complete
-    assert feed.rows() == [{"id": 1, "n": 5, "k": 4}, {"id": 2, "n": 6, "k": 4}]
+    assert feed.rows() == [{"id": 1, "n": 5, "k": filled}, {"id": 2, "n": 6, "k": filled}]
 
 
 def test_a_partition_of_another_hash_is_released(feed: Feed) -> None:
