@@ -270,7 +270,7 @@ def plan(as_json: bool, debug: bool, **arguments: Any) -> int:
         lake = begun(target.lake)
         steps = describe_plan(planned, row_counts(lake, settings) if lake is not None else None)
         lacking = incomplete_tables(planned.history)
-        held = stopped_at_rows(lake, settings.name, planned) if lake is not None else {}
+        held = stopped_at_rows(lake, settings.name, planned) if lake is not None else []
         stops = listing.problems or lacking or held or any(note.severity is not Severity.WARNING for note in findings)
         stops = stops or any(step.action == "hold" for step in steps)
         code = max(code, HELD if stops else DONE)
@@ -280,7 +280,7 @@ def plan(as_json: bool, debug: bool, **arguments: Any) -> int:
                     "changefeed": settings.name,
                     "checkpoint": listing.checkpoint,
                     "steps": [dataclasses.asdict(s) for s in steps],
-                    "held": held,
+                    "held": {str(state.name): state.reason for state in held},
                     "findings": [dataclasses.asdict(group) for group in grouped(findings)],
                     "incomplete": lacking,
                     "not_landed": waiting,

@@ -231,8 +231,8 @@ def _loading_tables(lake_tables: Mapping[str, LakeTable], tables: Sequence[Table
             )
 
 
-def stopped_at_rows(lake: LakeSettings, changefeed: str, planned: Plan) -> dict[str, str]:
-    """Return reasons of tables that stopped in a step of the plan, by name: it does not read rows, which a run did.
+def stopped_at_rows(lake: LakeSettings, changefeed: str, planned: Plan) -> list[TableState]:
+    """Return tables that stopped in a step of the plan, as the ledger has them: a plan reads no rows, a run did.
 
     A table that has moved since is not among them.
     """
@@ -240,14 +240,14 @@ def stopped_at_rows(lake: LakeSettings, changefeed: str, planned: Plan) -> dict[
     due = {str(step.life): planned.applied.get(step.life) for step in planned.steps if step.life not in held}
     with read_ledger(lake) as ledger:
         states = ledger.states().get(changefeed, ())
-    return {
-        str(state.name): state.reason
+    return [
+        state
         for state in states
         if state.state.stopped
         and state.by_step
         and state.life in due
         and ((applied := due[state.life]) is None or applied.progress.through <= state.through)
-    }
+    ]
 
 
 def lake_cuts(lake: LakeSettings) -> dict[str, tuple[Cut, ...]]:

@@ -54,7 +54,8 @@ _NAMED_PARTITIONS = 3
 class StepText:
     """One line of a plan. `undo` says how the effect can be undone, "" if there is nothing to undo.
 
-    `in_create` is true of DDL that a new table includes from the start: it is no step of its own.
+    `in_create` is true of DDL that a new table includes from the start: it is no step of its own. `ways` are those out
+    of a hold.
     """
 
     at: Tso
@@ -66,6 +67,7 @@ class StepText:
     cost: str = METADATA_ONLY
     undo: str = ""
     in_create: bool = False
+    ways: tuple[str, ...] = ()
 
 
 def describe_plan(plan: Plan, rows: Mapping[str, int | None] | None = None) -> list[StepText]:
@@ -114,7 +116,9 @@ def describe_step(step: Step, plan: Plan) -> StepText:
         detail = f"{history.called_at(step.at - 1)} → {step.to}"
     if event is not None and event.release is not None and not isinstance(step, ApplyRows):
         detail = f"{detail} ({_released(event.release)})"
-    return StepText(step.at, tso_time(step.at), str(history.called_at(step.at)), action, detail, query, cost, undo)
+    ways = step.ways if isinstance(step, HoldTable) else ()
+    name = str(history.called_at(step.at))
+    return StepText(step.at, tso_time(step.at), name, action, detail, query, cost, undo, ways=ways)
 
 
 def _released(release: Release) -> str:
@@ -178,8 +182,8 @@ def _words(step: Step) -> tuple[str, str, str, str]:
             )
         case AddedStep():
             return step.description
-        case HoldTable(_, _, reason, ways):
-            return "hold", reason + ("" if not ways else " Ways out: " + "; ".join(ways)), "", ""
+        case HoldTable(_, _, reason):
+            return "hold", reason, "", ""
         case ApplyRows(_, lo, hi, files):
             cost = input_text(files)
             window = f"position <= {hi}" if lo < 0 else f"{lo} < position <= {hi}"

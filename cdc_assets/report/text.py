@@ -20,7 +20,7 @@ from cdc_assets.report.findings import beside_holds, group_lines, grouped, incom
 from cdc_assets.report.plan_text import StepText
 
 if TYPE_CHECKING:
-    from cdc_assets.model.ledger_entries import FileEntry
+    from cdc_assets.model.ledger_entries import FileEntry, TableState
     from cdc_assets.model.quarantine import QuarantinedRow
     from cdc_assets.model.schema import TableId
     from cdc_assets.model.splits import Listing
@@ -38,15 +38,15 @@ def plan_lines(
     steps: Sequence[StepText],
     listing: Listing,
     waiting: int,
-    held: Mapping[str, str],
+    held: Iterable[TableState],
     incomplete: Iterable[tuple[str, str, str]],
     findings: Iterable[Finding] = (),
     options: str = "",
 ) -> Iterator[str]:
     """Yield a plan with its warnings as lines of text, for the command `plan`.
 
-    `waiting` messages are not landed, `held` are the reasons of tables that stopped at their rows, `incomplete` as in
-    its lines, `findings` say what would stop or hold tables, `options` are as in `outcome_lines`.
+    `waiting` messages are not landed, `held` are tables that stopped at their rows, `incomplete` as in its lines,
+    `findings` say what would stop or hold tables, `options` are as in `outcome_lines`.
     """
     yield from step_lines(steps)
     idle = "Nothing to do with what is landed." if waiting else "Nothing to do."
@@ -58,12 +58,17 @@ def plan_lines(
         yield "Values are read by `apply` only, which holds a table with one that does not fit."
     if waiting:
         yield f"{counted(waiting, 'message')} not landed yet: `apply` lands them first and may have more to do."
-    yield from (f"held when last applied: {table}: {reason}" for table, reason in held.items())
-    reasons = {**{step.table: step.detail for step in steps if step.action == "hold"}, **held}
+    reasons = {step.table: step.detail for step in steps if step.action == "hold"}
+    stopped: list[tuple[str, tuple[str, ...]]] = []
+    for state in held:
+        reasons[str(state.name)] = state.reason
+        stopped.append((f"held when last applied: {reason_of([str(state.name)], state.reason)}", state.ways))
+    stops = list(stop_lines(stopped))
+    yield from stops
     yield from group_lines(beside_holds(grouped(findings), reasons))
     lacking = list(incomplete_lines(incomplete))
     yield from lacking
-    yield from options_lines((*(step.detail for step in steps if step.action == "hold"), *lacking), options)
+    yield from options_lines((*(way for step in steps for way in step.ways), *stops, *lacking), options)
     yield from problem_lines(listing.problems, reasons.values())
 
 
@@ -71,6 +76,7 @@ def step_lines(steps: Iterable[StepText]) -> Iterator[str]:
     """Yield a plan as lines of text."""
     for step in steps:
         yield f"{step.at}  {step.time}  {step.table}  {step.action}: {step.detail}"
+        yield from (f"{WAY_OUT}{way}" for way in step.ways)
         if step.query:
             yield f"    from   {step.query}"
         if step.cost:

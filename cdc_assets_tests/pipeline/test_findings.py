@@ -19,7 +19,7 @@ from cdc_assets.model.findings import INCOMPLETE, RULES, SEEN_IN_ROWS, UNMATCHED
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.inspect import inspect_changefeed
 from cdc_assets.operations.opening import open_ledger
-from cdc_assets.operations.status import lake_warnings
+from cdc_assets.operations.status import lake_warnings, stopped_at_rows
 from cdc_assets.pipeline.journal import Journal
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
@@ -289,12 +289,16 @@ def test_equal_ways_out_of_several_tables_are_printed_once_and_only_a_run_sees_v
         runs.feed.rows(name, FIRST, [("I", FIRST + 1, "x", "a")])
     runs.feed.publish(FIRST + 2)
     listing, planned = runs.feed.pipeline_into(runs.lake).planner.plan()
-    assert "`apply` only" in "\n".join(plan_lines(describe_plan(planned), listing, 0, {}, ()))
+    assert "`apply` only" in "\n".join(plan_lines(describe_plan(planned), listing, 0, (), ()))
     lines = [line for line, _ in outcome_lines(runs.apply(FIRST + 2))]
     assert len([line for line in lines if line.startswith("held: ")]) == 2
     ways = [line for line in lines if line.startswith(WAY_OUT)]
     assert len(ways) == len(set(ways)) > 0
-    assert not any("`apply` only" in line for line in plan_lines((), listing, 0, {}, ()))
+    assert not any("`apply` only" in line for line in plan_lines((), listing, 0, (), ()))
+    (name,) = lake_warnings(runs.warehouse)
+    stopped = stopped_at_rows(runs.warehouse, name, planned)
+    planned_lines = list(plan_lines(describe_plan(planned), listing, 0, stopped, ()))
+    assert [line for line in planned_lines if line.startswith(WAY_OUT)] == ways
 
 
 @pytest.mark.parametrize("left", [("s.t", "s.u"), ("s.t",), ()], ids=["older", "one table", "empty"])
@@ -340,7 +344,7 @@ def test_a_plan_says_once_that_a_schema_file_cannot_be_read(tmp_path: Path) -> N
     next(feed.bucket.rglob(f"schema_{FIRST + 1}_*")).write_text("{")
     feed.publish(FIRST + 2)
     listing, planned = feed.pipeline_into(MemoryLake()).planner.plan()
-    lines = "\n".join(plan_lines(describe_plan(planned), listing, 0, {}, ()))
+    lines = "\n".join(plan_lines(describe_plan(planned), listing, 0, (), ()))
     assert lines.count("it is not JSON") == 1
 
 
@@ -367,7 +371,7 @@ def test_a_plan_counts_the_steps_that_a_run_carries_out(tmp_path: Path) -> None:
     listing, planned = pipeline.planner.plan()
     outcome = pipeline.apply()
     steps = sum(table.steps for table in outcome.tables)
-    assert f"{steps} steps and 1 hold through" in "\n".join(plan_lines(describe_plan(planned), listing, 0, {}, ()))
+    assert f"{steps} steps and 1 hold through" in "\n".join(plan_lines(describe_plan(planned), listing, 0, (), ()))
 
 
 def test_a_plan_promises_no_undo_of_deleted_rows() -> None:
