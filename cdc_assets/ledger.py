@@ -587,6 +587,12 @@ class Ledger:
                 for rule, severity, table, sentence, detail in connection.execute(query, {"changefeed": changefeed})
             )
 
+    def with_findings(self) -> tuple[str, ...]:
+        """Return the changefeeds about which there are findings."""
+        query = sa.select(_FINDINGS.c.changefeed).distinct().order_by(_FINDINGS.c.changefeed)
+        with self._database.read() as connection:
+            return tuple(row.changefeed for row in connection.execute(query))
+
     def remove_findings(self, changefeed: str, table: TableId) -> None:
         """Remove what was found of a table that was rebuilt."""
         columns = _FINDINGS.c

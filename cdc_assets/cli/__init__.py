@@ -271,7 +271,7 @@ def plan(as_json: bool, debug: bool, **arguments: Any) -> int:
         steps = describe_plan(planned, row_counts(lake, settings) if lake is not None else None)
         lacking = incomplete_tables(planned.history)
         held = stopped_at_rows(lake, settings.name, planned) if lake is not None else []
-        stops = listing.problems or lacking or held or any(note.severity is not Severity.WARNING for note in findings)
+        stops = lacking or held or any(note.severity is not Severity.WARNING for note in findings)
         stops = stops or any(step.action == "hold" for step in steps)
         code = max(code, HELD if stops else DONE)
         if as_json:

@@ -21,7 +21,7 @@ UNMATCHED = "unmatched"
 """The rule about patterns and names of the settings that no table or column of the feed has."""
 
 RULES = (
-    "older-copy", "commit-ts", "decoding", "soft-delete", "mask", UNMATCHED, "short-key", "members",
+    "older-copy", "unreadable", "commit-ts", "decoding", "soft-delete", "mask", UNMATCHED, "short-key", "members",
     "files-vanished", "files-missing", "missing-files", "removed-files", "empty-files", "partition-separator",
     "listing", "required-acks", "connector-settings", "sink-parameters", "zone", "date-level", "event-filters",
     "raw-updates", "no-ddl", INCOMPLETE, "missing-rows", "expired-unread", "empty-in-snapshot",

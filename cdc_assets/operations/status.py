@@ -273,7 +273,8 @@ def cuts_of(state: LakeState) -> tuple[Cut, ...]:
 def lake_warnings(lake: LakeSettings) -> dict[str, tuple[FindingGroup, ...]]:
     """Return the findings about each changefeed, by cause, as of its newest run. Reads the ledger only."""
     with read_ledger(lake) as ledger:
-        feed_findings = {name: ledger.findings(name) for name in ledger.states()}
+        names = sorted({*ledger.states(), *ledger.with_findings()})
+        feed_findings = {name: ledger.findings(name) for name in names}
     return {
         name: grouped((finding for finding in findings if finding.rule != INCOMPLETE), ())
         for name, findings in feed_findings.items()

@@ -61,7 +61,7 @@ from cdc_assets.pipeline.planner import AS_IT_STANDS, KnownLake, Planner, PlanRe
 from cdc_assets.pipeline.window_pool import AppliedWindow, WindowPool
 from cdc_assets.planning.plan import Plan, renames_unnamed
 from cdc_assets.planning.run_batches import families
-from cdc_assets.preflight.files import is_lost
+from cdc_assets.preflight.files import is_lost, unreadable_files
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import Source
 
@@ -514,6 +514,7 @@ class Pipeline:
         findings += tuple(it for feature in self.planner.features for it in feature.findings(planned, applied))
         findings += tuple(_of_kinds(planned, applied))
         problems = {**listing.problems, **self.planner.rows_of_no_table(listing, planned)}
+        findings += tuple(unreadable_files(problems))
         return Outcome(planned, outcomes, problems, seconds, tuple(dict.fromkeys(findings)))
 
 

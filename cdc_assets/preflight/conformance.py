@@ -31,6 +31,7 @@ from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.table_history import History, TableHistory
 from cdc_assets.model.tso import FOREVER, Tso
+from cdc_assets.preflight.files import unreadable_files
 from cdc_assets.sources import Source, SourceOptions
 from cdc_assets.types.collations import is_approximate, is_plain
 from cdc_assets.types.zones import zone_of
@@ -62,6 +63,7 @@ def conformance(
     collations. `hides` says of a table whether values of its rows may not be shown.
     """
     findings = [Finding("listing", Severity.WARNING, "", sentence) for sentence in listing.warnings]
+    findings += unreadable_files(listing.problems)
     if options.wire.is_unordered:
         findings.append(
             Finding(

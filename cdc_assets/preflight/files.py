@@ -80,6 +80,16 @@ def file_findings(
     )
 
 
+def unreadable_files(problems: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield the findings about files and messages that cannot be used; `problems` are sentences by their place.
+
+    A problem that names the place of another one follows from it and is left out.
+    """
+    for place, message in problems.items():
+        if not {word.rstrip(".,;:") for word in message.split()} & problems.keys() - {place}:
+            yield Finding("unreadable", Severity.STOP, "", message.removeprefix(place).lstrip(": "), place)
+
+
 def changed_files(listing: Listing, entries: Iterable[FileEntry]) -> Iterator[Finding]:
     """Yield a finding for each file that is no longer what it was when it was read; `entries` are the ledger's."""
     entries_by_path = {entry.path: entry for entry in entries}

@@ -93,11 +93,14 @@ def beside_holds(groups: Iterable[FindingGroup], reasons: Mapping[str, str]) -> 
 
 
 def _repeats(group: FindingGroup, subject: GroupedSubject, reasons: Mapping[str, str]) -> bool:
-    """Return whether a reason has the words of a finding, be it of another file with the same fault."""
-    reason = reasons.get(subject.table, "")
+    """Return whether a reason has the words of a finding, be it of another file with the same fault.
+
+    A finding that names no table may be repeated by the reason of any.
+    """
     place, _, fault = subject.detail.partition(" ")
     texts = (group.sentence, subject.detail, fault.rstrip(".") if "/" in place else "")
-    return group.severity is Severity.HOLD and any(text and text in reason for text in texts)
+    about = [reasons.get(subject.table, "")] if subject.table else reasons.values()
+    return group.severity is not Severity.WARNING and any(text and text in reason for text in texts for reason in about)
 
 
 def incomplete_lines(tables: Iterable[tuple[str, str, str]]) -> Iterator[str]:
@@ -115,23 +118,6 @@ def incomplete_lines(tables: Iterable[tuple[str, str, str]]) -> Iterator[str]:
             continue
         yield cause
         yield f"    {first_of(sorted(table for table, _ in members), 'table', _SHOWN)}"
-
-
-def problem_lines(problems: Mapping[str, str], reasons: Collection[str] = ()) -> Iterator[str]:
-    """Yield the problems of files, by path, once for all paths with equal messages.
-
-    A problem that names the path of another one follows from it and is left out, and so is one that is among the
-    `reasons` why tables are held.
-    """
-    by_cause: dict[str, list[str]] = {}
-    for path, message in problems.items():
-        named = {word.rstrip(".,;:") for word in message.split()} & problems.keys() - {path}
-        if not named and not any(message in reason for reason in reasons):
-            by_cause.setdefault(message.removeprefix(path), []).append(path)
-    for path, *others in by_cause.values():
-        yield f"problem: {problems[path]}"
-        if others:
-            yield f"    likewise {first_of(others, 'file', _SHOWN)}"
 
 
 def _named(group: FindingGroup) -> list[str]:

@@ -64,7 +64,7 @@ class Inspection:
             for finding in self.findings
             if finding.severity is not Severity.WARNING or finding.rule == INCOMPLETE
         )
-        return not self.problems and not any(graves) and not any(table.reason for table in self.tables)
+        return not any(graves) and not any(table.reason for table in self.tables)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from cdc_assets.model.tso import Tso, iso_time, tso_time
 from cdc_assets.model.window_metrics import LAG_HEADS, LANDED_LAG_HEADS, lag_cells
 from cdc_assets.model.wording import counted, first_of, reason_of, seconds_text, with_column
 from cdc_assets.report.columns import OUTCOME, STATUS
-from cdc_assets.report.findings import beside_holds, group_lines, grouped, incomplete_lines, problem_lines
+from cdc_assets.report.findings import beside_holds, group_lines, grouped, incomplete_lines
 from cdc_assets.report.plan_text import StepText
 
 if TYPE_CHECKING:
@@ -69,7 +69,6 @@ def plan_lines(
     lacking = list(incomplete_lines(incomplete))
     yield from lacking
     yield from options_lines((*(way for step in steps for way in step.ways), *stops, *lacking), options)
-    yield from problem_lines(listing.problems, reasons.values())
 
 
 def step_lines(steps: Iterable[StepText]) -> Iterator[str]:
@@ -107,7 +106,6 @@ def inspection_lines(inspection: Inspection) -> Iterator[str]:
     yield from _fidelity_lines(inspection.tables)
     yield from _mask_lines(inspection.tables)
     yield from group_lines(inspection.findings)
-    yield from problem_lines(inspection.problems)
 
 
 def _fidelity_lines(tables: Iterable[TableText]) -> Iterator[str]:
@@ -185,7 +183,6 @@ def outcome_lines(outcome: Outcome, options: str = "") -> Iterator[tuple[str, bo
     if standing:
         some = counted(standing, "warning of earlier runs stands", "warnings of earlier runs stand")
         yield f"{some}: see `cdc-assets status --warnings`", True
-    yield from ((line, True) for line in problem_lines(outcome.problems, reasons.values()))
     stopped_states = Counter(str(table.state) for table in outcome.tables if table.state.stopped)
     end = "; ".join(f"{counted(count, 'table')} {state}" for state, count in stopped_states.items())
     if not end and not any(table.steps for table in outcome.tables):

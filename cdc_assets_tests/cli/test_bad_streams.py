@@ -50,7 +50,8 @@ def applied(run: Commands, archive: Archive, cases: Mapping[str, Case], *more: s
     printed = process.stdout + process.stderr
     assert (process.returncode, "Traceback" in printed) == (1, False)
     for topic, case in cases.items():
-        lines = [line for line in printed.splitlines() if line.startswith(("held: ", "problem: "))]
+        joined_lines = printed.replace("\n    ", " ").splitlines()  # what a finding concerns stands below it
+        lines = [line for line in joined_lines if line.startswith(("held: ", "stop: "))]
         naming = [line for line in lines if f"{topic}[0] offset 1" in line]
         assert [case.sentence in line for line in naming] == [True], printed
     return process.stdout

@@ -24,9 +24,9 @@ from cdc_assets.pipeline.journal import Journal
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.plan import plan
-from cdc_assets.preflight.files import FILE_RULES
+from cdc_assets.preflight.files import FILE_RULES, unreadable_files
 from cdc_assets.report.as_json import outcome_json
-from cdc_assets.report.findings import group_lines, group_text, grouped, problem_lines, shortened_lines
+from cdc_assets.report.findings import group_lines, group_text, grouped, shortened_lines
 from cdc_assets.report.plan_text import describe_plan
 from cdc_assets.report.text import WAY_OUT, inspection_lines, outcome_lines, plan_lines
 from cdc_assets.settings.lake import LakeSettings
@@ -265,12 +265,30 @@ def test_a_problem_is_said_once_for_all_files_and_not_for_what_follows_from_it()
         "s/c/1/CDC1.csv": "s/c/1/CDC1.csv cannot be decoded: no schema file is there.",
         "somewhere": "Nothing names a place.",
     }
-    assert list(problem_lines(problems)) == [
-        "problem: s/a/meta/schema_1.json: it is not JSON. Restore it.",
-        "    likewise s/b/meta/schema_1.json",
-        "problem: s/c/1/CDC1.csv cannot be decoded: no schema file is there.",
-        "problem: Nothing names a place.",
-    ]
+    groups = grouped(unreadable_files(problems))
+    assert {group.sentence: [subject.detail for subject in group.subjects] for group in groups} == {
+        "it is not JSON. Restore it.": ["s/a/meta/schema_1.json", "s/b/meta/schema_1.json"],
+        "cannot be decoded: no schema file is there.": ["s/c/1/CDC1.csv"],
+        "Nothing names a place.": ["somewhere"],
+    }
+
+
+def test_a_schema_file_that_cannot_be_read_stands_in_each_run_and_in_the_status_until_it_is_restored(
+    runs: Runs,
+) -> None:
+    runs.feed.create("s.t")
+    path = next(runs.feed.bucket.rglob("schema_*"))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:20])
+    for _ in range(2):
+        outcome = runs.apply(FIRST + 2)
+        assert not outcome.settled
+        assert sum("it is not JSON" in line for line, _ in outcome_lines(outcome)) == 1
+        (groups,) = lake_warnings(runs.warehouse).values()
+        assert any("it is not JSON" in line for line in shortened_lines(groups))
+    path.write_bytes(whole)
+    assert runs.apply(FIRST + 3).settled
+    assert "unreadable" not in {group.rule for group in lake_warnings(runs.warehouse)["little"]}
 
 
 def test_what_holds_a_table_is_said_once_by_a_run_whichever_of_its_files_were_sampled(runs: Runs) -> None:
