@@ -26,7 +26,7 @@ from cdc_assets.errors import BadSettings, StorageUnavailable
 from cdc_assets.model.comparison import TableComparison, format_comparison, parse_comparison
 from cdc_assets.model.findings import SEEN_IN_ROWS, Finding, Severity
 from cdc_assets.model.forecast import MOST_POINTS
-from cdc_assets.model.ledger_entries import UNREAD, UNWRITTEN, FileEntry, JournalEntry, TableState
+from cdc_assets.model.ledger_entries import NOTED, UNREAD, FileEntry, JournalEntry, TableState
 from cdc_assets.model.progress import Life, State, source_of
 from cdc_assets.model.reports import FileStats, KeyRange
 from cdc_assets.model.schema import TableId
@@ -459,7 +459,7 @@ class Ledger:
     def files(self, changefeed: str, without: Sequence[SettledFiles] = ()) -> tuple[FileEntry, ...]:
         """Return every file that was read, and those that vanished unread, by path; without some that are settled."""
         with self._database.read() as connection:
-            rows = connection.execute(_ENTRIES_BUT_UNWRITTEN, {"changefeed": changefeed}).all()
+            rows = connection.execute(_ENTRIES_BUT_NOTED, {"changefeed": changefeed}).all()
             rows = [*rows, *settled_rows(connection, changefeed, _OF_ENTRY, without)]
         return tuple(sorted((FileEntry(*row) for row in rows), key=lambda entry: entry.path))
 
@@ -470,13 +470,13 @@ class Ledger:
             return tuple(FileEntry(*row) for row in rows)
 
     def record_unread(self, changefeed: str, life: Life, path: str, run: str, rows: int = UNREAD) -> None:
-        """Record a file that was listed and vanished, or with UNWRITTEN for `rows` one that an index names."""
+        """Record a file that was listed and vanished, or with NOTED for `rows` one to be looked at when it is there."""
         self.record_files(changefeed, life, [FileStats(path, 0, "", rows, None, None)], run, None)
 
-    def unwritten(self, changefeed: str) -> frozenset[str]:
-        """Return the paths of files that an index named, that were not there, and that were not read since."""
+    def noted(self, changefeed: str) -> frozenset[str]:
+        """Return the paths of files that were noted and not read since: named by an index, or with late rows."""
         with self._database.read() as connection:
-            return frozenset(connection.execute(_PATHS_OF_UNWRITTEN, {"changefeed": changefeed}).scalars())
+            return frozenset(connection.execute(_PATHS_OF_NOTED, {"changefeed": changefeed}).scalars())
 
     def remove_files(self, changefeed: str, paths: Iterable[str]) -> int:
         """Remove the entries of these files, also those of missing ones; return how many there were."""
@@ -830,8 +830,8 @@ def _parse_key_ranges(text: str) -> tuple[KeyRange, ...]:
 
 _STATS_OF_READ = _select(FILES, _OF_STATS).where(FILES.c.rows >= 0)
 """The fields of FileStats in their order: there may be a hundred thousand rows."""
-_ENTRIES_BUT_UNWRITTEN = _select(FILES, _OF_ENTRY).where(FILES.c.rows != UNWRITTEN)
-_PATHS_OF_UNWRITTEN = _select(FILES, ("path",)).where(FILES.c.rows == UNWRITTEN)
+_ENTRIES_BUT_NOTED = _select(FILES, _OF_ENTRY).where(FILES.c.rows != NOTED)
+_PATHS_OF_NOTED = _select(FILES, ("path",)).where(FILES.c.rows == NOTED)
 _ENTRIES_OF_UNREAD = _select(FILES, _OF_ENTRY, order=("path",)).where(FILES.c.rows == UNREAD)
 _DELETE_OLDER_ACCOUNTS = _delete(_WINDOWS, _OF_LIFE).where(
     sa.or_(_WINDOWS.c.adds_up, _WINDOWS.c.hi == sa.bindparam("hi"))

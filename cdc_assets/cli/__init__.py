@@ -408,9 +408,9 @@ def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | Non
         feeds = ledger.states()
         if unread:
             recorded = {entry.path for feed in feeds for entry in ledger.files(feed)}
-            unwritten = {path for feed in feeds for path in ledger.unwritten(feed)}
+            noted = {path for feed in feeds for path in ledger.noted(feed)}
             for path in (path for path in unread if path not in recorded):
-                if path in unwritten:
+                if path in noted:
                     raise BadSettings(
                         f"{path} was never listed, and its writer may still write it: there is nothing to forget. The "
                         "table goes on; the warning ends once the file is there or its index names another one."

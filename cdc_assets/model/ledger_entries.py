@@ -12,8 +12,9 @@ from cdc_assets.model.tso import Tso
 class FileEntry:
     """One data file as of its last reading: its contents, its table, the run and the snapshot, and the time.
 
-    `rows` is UNREAD for a file that was listed, or named by an index, and gone before it was read, and UNWRITTEN for
-    one that an index named and that may still be written. `read_at` is seconds since 1970.
+    `rows` is UNREAD for a file that was listed, or named by an index, and gone before it was read, and NOTED for one
+    that was not read: an index named it and it may still be written, or it has rows from before its window. `read_at`
+    is seconds since 1970.
     """
 
     path: str
@@ -30,8 +31,8 @@ class FileEntry:
 
 UNREAD = -1
 """Stands for a row count: the contents of the file are unknown."""
-UNWRITTEN = -2
-"""Stands for a row count: nobody knows whether the file ever existed."""
+NOTED = -2
+"""Stands for a row count: whether rows of the file are missing is looked at once it is there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,9 +38,9 @@ from cdc_assets.model.decisions import Decisions, KeptDecision
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.progress import AppliedState, Life
-from cdc_assets.model.reports import StagedWindow, StepResult
+from cdc_assets.model.reports import FileStats, StagedWindow, StepResult
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.splits import Listing
+from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import (
     AddedStep,
     ApplyRows,
@@ -53,7 +53,7 @@ from cdc_assets.model.steps import (
     RenameTable,
     Step,
 )
-from cdc_assets.model.tso import Tso
+from cdc_assets.model.tso import FOREVER, Tso
 from cdc_assets.model.window_metrics import WindowMetrics, measure_window
 from cdc_assets.pipeline.journal import Journal
 from cdc_assets.pipeline.outcome import NO_HOOKS, Outcome, RecordsAside, RunHooks, TableRun, begun, standing
@@ -466,6 +466,14 @@ class Pipeline:
         if staged.report.failed:
             self.lake.discard(step, staged)
             raise rejected(step, staged.report)
+        below = _unread_from_before(step, staged.report.files, self.planner.stats)
+        if below and (late := self.planner.note_late(step.life, below, run)):
+            self.lake.discard(step, staged)
+            raise TableMoved(
+                f"{late[0]} is new and has rows at or below {step.lo}, through which {step.life} is applied: whether "
+                "they are in the table is looked at. Plan again.",
+                table=str(step.life),
+            )
         self.planner.stats.update((stats.path, stats) for stats in staged.report.files)
         if not step.files:
             self.ledger.record_files(
@@ -516,6 +524,15 @@ class Pipeline:
         problems = {**listing.problems, **self.planner.rows_of_no_table(listing, planned)}
         findings += tuple(unreadable_files(problems))
         return Outcome(planned, outcomes, problems, seconds, tuple(dict.fromkeys(findings)))
+
+
+def _unread_from_before(
+    step: ApplyRows, read: Iterable[FileStats], stats_of_read: Mapping[str, FileStats]
+) -> list[DataFile]:
+    """Return the files of a window that nobody had read and that have rows from before it."""
+    files = {file.path: file for file in step.files if not (file.messages or file.piece)}
+    paths = (stats.path for stats in read if (stats.min_commit_ts or FOREVER) <= step.lo)
+    return [files[path] for path in paths if path in files and path not in stats_of_read]
 
 
 def _of_kinds(planned: Plan, applied: Mapping[Life, AppliedState]) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.decisions import Decisions
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.gaps import CompletePattern, complete_patterns
-from cdc_assets.model.ledger_entries import UNREAD, UNWRITTEN
+from cdc_assets.model.ledger_entries import NOTED, UNREAD
 from cdc_assets.model.names import unfit_name
 from cdc_assets.model.progress import AppliedState, Base, Life, Phase, Progress
 from cdc_assets.model.releases import releases_of
@@ -212,10 +212,10 @@ class Planner:
             listing = self._listed(whole=True)
             planned = self._planned(listing, decided, on_news)
         wire = self.settings.source_options.wire
-        unwritten = partial(self.ledger.unwritten, self.settings.name)
+        noted = partial(self.ledger.noted, self.settings.name)
         recorded = partial(self.ledger.file_stats, self.settings.name)
         seen = (self.source, wire, listing, planned, self.stats)
-        late = {} if self.request.anew else dict(late_rows(*seen, unwritten, recorded))
+        late = {} if self.request.anew else dict(late_rows(*seen, noted, recorded))
         if late:
             listing = replace(listing, late={**listing.late, **late})
             planned = self._planned(listing, decided, on_news)
@@ -242,6 +242,24 @@ class Planner:
             return self._head(file, history) if file.modified * 1000 >= wall_clock_ms(ended) else None
 
         return dict(rows_of_no_table(listing, history, newest_row if wire.has_commit_ts else lambda *_: None))
+
+    def note_late(self, life: Life, files: Iterable[DataFile], run: str) -> list[str]:
+        """Note files that have rows from before the window that read them first; return their paths.
+
+        The next plan says whether these rows are in the table (see `late_rows`). A file is noted once. Where the ledger
+        knows of no other file of the table, it may be a new one, and says nothing.
+        """
+        name = self.settings.name
+        read, noted = self.ledger.file_stats(name), self.ledger.noted(name)
+        late = [
+            file.path
+            for file in files
+            if not (self.request.anew or file.path in read or file.path in noted)
+            and any(path.startswith(f"{file.root}/") for path in read)
+        ]
+        for path in late:
+            self.ledger.record_unread(name, life, path, run, NOTED)
+        return late
 
     def _read(self, file: DataFile) -> FileStats | None:
         """Return the entry of a file that was read, None for one that was not, or has changed since."""
@@ -379,8 +397,8 @@ class Planner:
         if listing.lost or listing.unwritten:
             unread = {entry.path for entry in self.ledger.unread(name)}
             missing |= {path: UNREAD for path in listing.lost if path not in unread}
-            noted = {*self.ledger.unwritten(name), *unread}
-            missing |= {path: UNWRITTEN for path in listing.unwritten if path not in noted}
+            noted = {*self.ledger.noted(name), *unread}
+            missing |= {path: NOTED for path in listing.unwritten if path not in noted}
         recorded = self.ledger.file_stats(name) if missing else {}
         for path, rows in missing.items():
             place = self.source.place(path, listing)

@@ -174,17 +174,17 @@ def late_rows(
     listing: Listing,
     planned: Plan,
     stats: Mapping[str, FileStats],
-    unwritten: Callable[[], Collection[str]],
+    noted: Callable[[], Collection[str]],
     recorded: Callable[[], Mapping[str, FileStats]],
 ) -> Iterator[tuple[str, LateFile]]:
     """Yield the files with rows that were not there when their tables were applied beyond them, and these tables.
 
-    They came into closed directories that were passed over; or before files that were read; or an index had named them
-    (`unwritten`, paths): as what somebody had removed and restored. What a writer that begins anew sends again may
+    They came into closed directories that were passed over; or before files that were read; or an index had named
+    them, or a window had such rows of theirs (`noted`, paths). What a writer that begins anew sends again may
     stand there, too: its rows are in files that were read (`recorded`, settled ones included). Reads files whole.
     """
     reopened = {settled.directory: settled for settled in listing.reopened if settled.closed}
-    restored = _restored(listing, stats, unwritten)
+    restored = _restored(listing, stats, noted)
     claims = _claims(planned, (*planned.history.lives, *planned.idle)) if reopened or restored else {}
     for file in listing.data_files if claims else ():
         settled_files, read = reopened.get(file.directory), stats.get(file.path)
@@ -201,8 +201,8 @@ def late_rows(
             if _is_as_read(file, recorded_stats.get(file.path)):
                 continue  # by another run, meanwhile
             if decoded is not None and not decoded.rejects:
-                keyed = all(schema.key for _, schema in tables)
-                copies = _Copies(decoded.changes, max(claim.applied for claim in late), keyed)
+                tells_copies = not restored[file.path] or all(schema.key for _, schema in tables)
+                copies = _Copies(decoded.changes, max(claim.applied for claim in late), tells_copies)
                 late = late if _lacks(source, wire, planned, recorded_stats, file, copies) else []
         if late:
             sentence = _RESTORED if settled_files is None else _LATE
@@ -217,24 +217,27 @@ def _is_as_read(file: DataFile, read: FileStats | None) -> bool:
 
 
 def _restored(
-    listing: Listing, stats: Mapping[str, FileStats], unwritten: Callable[[], Collection[str]]
-) -> frozenset[str]:
-    """Return the paths of files that were not read and should have been there at an earlier look."""
+    listing: Listing, stats: Mapping[str, FileStats], noted: Callable[[], Collection[str]]
+) -> dict[str, bool]:
+    """Return the paths of files that were not read and may have rows from before their window.
+
+    Each with whether it stands before a file that was read: there it should have been at an earlier look. Behind them a
+    writer sends again what it had sent before its restart.
+    """
     unread = {
         file.path: file for file in listing.data_files if file.path not in stats and not (file.messages or file.piece)
     }
     if not unread:
-        return frozenset()
+        return {}
     newest = dict[tuple[str, str, str, int], tuple[Tso, str, int]]()
     sequences = {_sequence(file) for file in unread.values()}
     for file in listing.data_files:
         sequence = _sequence(file)
         if sequence in sequences and file.path in stats:
             newest[sequence] = max(_order(file), newest.get(sequence, (0, "", 0)))
-    named = unwritten()
-    return frozenset(
-        path for path, file in unread.items() if path in named or _order(file) < newest.get(_sequence(file), (0, "", 0))
-    )
+    noted_paths = noted()
+    before = {path: _order(file) < newest.get(_sequence(file), (0, "", 0)) for path, file in unread.items()}
+    return {path: is_before for path, is_before in before.items() if is_before or path in noted_paths}
 
 
 def _sequence(file: DataFile) -> tuple[str, str, str, int]:
@@ -248,8 +251,8 @@ def _order(file: DataFile) -> tuple[Tso, str, int]:
 
 
 _RESTORED = (
-    "{} was not there when later files of its table were read, and its table is applied through {} without it: rows of "
-    "it at or below that may be missing. Rebuild the table; or remove the file, where it is not of this changefeed."
+    "{} was not there when rows behind it were read, and its table is applied through {} without it: rows of it at or "
+    "below that may be missing. Rebuild the table; or remove the file, where it is not of this changefeed."
 )
 _LATE = (
     "{} came into a directory whose date had passed, and its table is applied through {} without it: rows above {} in "
@@ -288,14 +291,15 @@ class _Copies:
     """The changes of a file through a position, to be looked for in others.
 
     Equal rows of a table without key may be of one transaction, the rest of which is in the next file. So only whole
-    transactions tell copies of them: no file has more than two that it shares with others.
+    transactions tell copies of them, unless every row does (`tells_copies`): no file has more than two that it shares
+    with others.
     """
 
-    def __init__(self, changes: pa.Table, through: Tso, keyed: bool) -> None:
+    def __init__(self, changes: pa.Table, through: Tso, tells_copies: bool) -> None:
         at = changes[position_column(changes)]
         self._commits = pc.unique(at.filter(pc.less_equal(at, through)))
         self._left = Counter(self._rows(changes))
-        self._too_few = not keyed and len(self._commits) < _SHARED + 1
+        self._too_few = not tells_copies and len(self._commits) < _SHARED + 1
 
     def __bool__(self) -> bool:
         """Return whether rows are left that were in no other file."""

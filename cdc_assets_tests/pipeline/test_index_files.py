@@ -86,12 +86,12 @@ def test_what_may_still_be_written_or_is_unknown_cannot_be_forgotten(tmp_path: P
     feed = _Feed(tmp_path)
     feed.paths[1].unlink()
     feed.apply(10)
-    (path,) = feed.ledger.unwritten("little")
+    (path,) = feed.ledger.noted("little")
     read = f"shop/a/{FIRST}/{feed.paths[0].name}"
     for paths, reason in (([path], "may still write it"), ([read, "shop/a/1/none.csv"], "none.csv is not known")):
         refused = forget(tmp_path, *paths)
         assert reason in str(refused.exception)
-    assert feed.ledger.unwritten("little") == {path}
+    assert feed.ledger.noted("little") == {path}
     assert read in {entry.path for entry in feed.ledger.files("little")}
 
 
