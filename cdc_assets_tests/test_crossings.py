@@ -60,7 +60,7 @@ FEATURES = {
         r"complet|gaps",
         26,
     ),
-    "quarantine": Feature(r"[Qq]uarantin", r"quarantine", 15),
+    "quarantine": Feature(r"[Qq]uarantin", r"quarantine", 14),
     "value settings": Feature(
         r"Recipes|SettingsChange|read_otherwise|new_settings|masked_since|masked_otherwise",
         r"recipe",

@@ -63,8 +63,8 @@ class Rules:
     `later_tables_are_new` is said of tables that first appear after a connector's snapshot. Without `new_collations`
     the source compares texts by bytes. `zone` gives the setting for zones, the `--tz` of the TiCDC server, as it was
     for a table at a version: in it TIMESTAMP and other types are converted into each other, and defaults read that a
-    DDL's text alone states. `features` are the settings of
-    features that change columns: `applied` of their modules does that, and knows what they say.
+    DDL's text alone states. With `sets_aside` windows go on without records that do not fit. `features` are the
+    settings of features that change columns: `applied` of their modules does that, and knows what they say.
     """
 
     policies: Mapping[str, str] = field(default_factory=dict)
@@ -75,6 +75,7 @@ class Rules:
     later_tables_are_new: bool = False
     new_collations: bool = True
     zone: Zones = utc
+    sets_aside: bool = False
     features: Mapping[str, Any] = field(default_factory=dict)
 
     def release(self, life: Life | None, version: Tso) -> Release | None:

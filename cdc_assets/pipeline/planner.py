@@ -429,9 +429,7 @@ class Planner:
         ddl = replace(settings.rules, releases=releases_of(decided), complete=complete, accepted=accepted)
         points = [point for feature in self.features for point in feature.waypoints(decided, wire)]
         recipes, layouts, lake_columns = self.recipes(decided), Layouts(settings.layouts), settings.columns.names
-        return TableRules(
-            recipes, ddl, settings.history_rules, points, self.request.fuse, layouts, lake_columns, settings.quarantine
-        )
+        return TableRules(recipes, ddl, settings.history_rules, points, self.request.fuse, layouts, lake_columns)
 
     @property
     def _start(self) -> Tso | None:

@@ -24,8 +24,7 @@ class TableRules:
     `recipes` make their recipes, with the zone, `ddl` are the rules of their histories. `kinds` say which
     tables of the lake a table has, `layouts` how their files are laid out. `waypoints` are where features add steps.
     `fuse` lets a new table be created with the columns that later DDL gives it, and
-    its rows be applied in one window across those DDL: the same end in fewer commits. Mirrors have `lake_columns`. With
-    `sets_aside` windows go on without records that do not fit.
+    its rows be applied in one window across those DDL: the same end in fewer commits. Mirrors have `lake_columns`.
     """
 
     recipes: Recipes
@@ -35,7 +34,6 @@ class TableRules:
     fuse: bool = False
     layouts: Layouts = field(default_factory=Layouts)
     lake_columns: tuple[str, ...] = ()
-    sets_aside: bool = False
 
     @property
     def history(self) -> Rules:

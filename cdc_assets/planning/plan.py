@@ -186,7 +186,8 @@ def plan(
             if life in kinds.ends and life not in applied and isinstance(next(iter(steps), None), HoldTable):
                 continue  # nobody asks for it by now, and it could not even be begun
             planned_steps += [
-                replace(step, sets_aside=rules.sets_aside) if isinstance(step, ApplyRows) else step for step in steps
+                replace(step, sets_aside=rules.ddl.sets_aside) if isinstance(step, ApplyRows) else step
+                for step in steps
             ]
     due = applied.keys() | {step.life for step in planned_steps}
     planned_steps += [step for step in kinds.asides if step.life in due and step.life not in behind]

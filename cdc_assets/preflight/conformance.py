@@ -31,6 +31,7 @@ from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.table_history import History, TableHistory
 from cdc_assets.model.tso import FOREVER, Tso
+from cdc_assets.model.wording import with_column
 from cdc_assets.preflight.files import unreadable_files
 from cdc_assets.sources import Source, SourceOptions
 from cdc_assets.types.collations import is_approximate, is_plain
@@ -82,7 +83,7 @@ def conformance(
     for _, module in parts("preflight"):
         findings.extend(module.findings(history, rules))
     findings.extend(_text_keys(history, collations_known or options.writer != "TiCDC"))
-    heads, undecodable = _decoded(listing, history, options.wire, sample or {}, hides)
+    heads, undecodable = _decoded(listing, history, options.wire, sample or {}, hides, rules.sets_aside)
     findings.extend(undecodable)
     if options.kind in RULES_OF:
         findings.extend(import_module(RULES_OF[options.kind]).findings(listing, history, options, heads))
@@ -371,22 +372,37 @@ def _decoded(
     wire: Wire,
     sample: Mapping[str, Content],
     hides: Callable[[TableHistory], bool],
+    sets_aside: bool,
 ) -> tuple[list[tuple[DataFile, Decoded]], list[Finding]]:
     """Decode the heads by the options, so that a contradiction is reported before it holds a table.
 
     Nothing is repeated of a table that hides values: what does not fit may be one of them.
     """
+    does_not_fit = (
+        "records do not fit their columns, and are set aside."
+        if sets_aside
+        else "records do not fit their columns: a table is held at the first of them, unless quarantine is on."
+    )
     private = {name.folded for table in history.lives.values() if hides(table) for name, _, _ in table.names}
     heads, undecodable = [], []
     for file in listing.data_files:
         tables = history.decoding.get((file.root, file.version))
         if file.path in sample and tables:
+            is_private = bool(private.intersection(name.folded for name, _ in tables))
             try:
-                heads.append((file, decode_among(wire, sample[file.path], file.path, tables)[1]))
+                owner, decoded = decode_among(wire, sample[file.path], file.path, tables)
             except MalformedData as error:
-                if private.intersection(name.folded for name, _ in tables):
-                    error = _unquoted(error, file)
-                undecodable.append(_undecodable(str(tables[0][0]), file, error))
+                undecodable.append(
+                    _undecodable(str(tables[0][0]), file, _unquoted(error, file) if is_private else error)
+                )
+                continue
+            heads.append((file, decoded))
+            for reject in decoded.rejects[:1]:
+                place = reject.place or f"{file.place} line {reject.line}"
+                text = f"{with_column(place, reject.column, reject.reason)}: {reject.reason}"
+                severity = Severity.WARNING if sets_aside else Severity.HOLD
+                detail = without_quotes(place, OF_FORGOTTEN) if is_private else text
+                undecodable.append(Finding("decoding", severity, str(owner), does_not_fit, detail))
     return heads, undecodable
 
 

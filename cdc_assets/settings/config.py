@@ -465,6 +465,7 @@ class ChangefeedSettings(Model):
             later_tables_are_new=self.initial.later_tables == "new",
             new_collations=self.new_collations is not False,
             zone=lambda life, version: self.source_options.wire.timezone,
+            sets_aside=self.quarantine,
             features={"masks": self.masks},
         )
 

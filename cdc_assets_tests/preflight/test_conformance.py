@@ -58,13 +58,14 @@ def findings(
     accept_unordered: bool = False,
     ignored: dict[str, int] | None = None,
     keys: tuple[str, ...] = (),
+    sets_aside: bool = False,
 ) -> dict[str, list[Finding]]:
     """Return the findings about one table by rule; options with commit-ts and without date level unless given."""
     listing = Listing(TSO + 1, (schema_file(*(columns or (ID,)), query=query),), files, ignored=ignored or {})
     options = options or written(include_commit_ts=True, date_separator="none")
     history = read_history(listing.schema_files)
     findings_by_rule: dict[str, list[Finding]] = {}
-    rules, patterns = Rules(keys=dict.fromkeys(keys, ("id",))), tuple(of_all_names("keys", keys))
+    rules, patterns = Rules(keys=dict.fromkeys(keys, ("id",)), sets_aside=sets_aside), tuple(of_all_names("keys", keys))
     for finding in conformance(
         listing, history, options, rules, sample, patterns=patterns, accept_unordered=accept_unordered
     ):
@@ -199,6 +200,14 @@ def test_only_heads_of_a_few_files_are_read(tmp_path: Path) -> None:
     assert len(heads) == SAMPLE_FILES
     assert {len(head) for head in heads.values()} == {SAMPLE_BYTES}
     assert sum("3.csv" in path for path in heads) == 15
+
+
+@pytest.mark.parametrize(("sets_aside", "severity"), [(False, Severity.HOLD), (True, Severity.WARNING)])
+def test_a_record_of_the_sample_that_does_not_fit_is_named(sets_aside: bool, severity: Severity) -> None:
+    file, lines = data_file(), [f'"I","orders","shop",{TSO},{value}\r\n' for value in ("1", '"two"', '"three"')]
+    (finding,) = findings(files=(file,), sample={file.path: "".join(lines).encode()}, sets_aside=sets_aside)["decoding"]
+    assert (finding.severity, finding.table) == (severity, "shop.orders")
+    assert f'{file.place} line 2, column "id": "two"' in finding.detail
 
 
 def test_a_file_that_is_gone_is_left_out_of_the_sample(tmp_path: Path) -> None:
