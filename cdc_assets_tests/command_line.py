@@ -28,7 +28,7 @@ def run(*arguments: str, directory: Path | None = None) -> subprocess.CompletedP
     environment = {name: value for name, value in os.environ.items() if name != "CDC_ASSETS_CONFIG"}
     environment["PYTHONPATH"] = str(ROOT)
     return subprocess.run(
-        [sys.executable, "-c", "from cdc_assets.cli import main; main()", *arguments],
+        [sys.executable, "-c", "from cdc_assets.cli import run_process; run_process()", *arguments],
         capture_output=True,
         text=True,
         env=environment,

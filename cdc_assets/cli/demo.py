@@ -235,13 +235,14 @@ def run_demo(directory: str, *, topics: bool = False) -> int:
     click.echo(f"\nbank.accounts, read back from the lake (5 of {accounts.num_rows} rows):")
     click.echo("  ".join(accounts.column_names))
     for row in accounts.slice(0, 5).to_pylist():
-        click.echo("  ".join(str(value) for value in row.values()))
+        click.echo("  ".join("NULL" if value is None else str(value) for value in row.values()))
     total = sum(accounts.column("balance").to_pylist()) + sum(savings.column("balance").to_pylist())
     click.echo(f"accounts and savings together: {total} (600000.00 at every checkpoint)")
     click.echo(f"\nThe lake: {demo.lake} (Iceberg tables; catalog {demo.lake / 'catalog.db'})")
     click.echo(f"The changefeed: {demo.bucket}")
     click.echo(query_line(lake, str(demo.settings_file), ["bank.accounts"]))
-    ui = "make ui" if demo.directory.name == ".demo" else f"{started_as()} ui --directory {shlex.quote(directory)}"
+    ui = f"{started_as()} ui --directory {shlex.quote(directory)}"
+    ui = "make ui" if demo.directory.name == ".demo" and Path("Makefile").exists() else ui
     click.echo(f"Took {time.monotonic() - started:.0f} s. Dagster's UI on the same instance: {ui}")
     return 0
 

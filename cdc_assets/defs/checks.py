@@ -30,7 +30,7 @@ from cdc_assets.features.kinds.decoding import keeps_states
 from cdc_assets.features.kinds.planning import source_of
 from cdc_assets.features.verification.report import comparison_lines
 from cdc_assets.model.comparison import DIFFERENT, EQUAL, REPAIRED, TableComparison
-from cdc_assets.model.findings import Finding, Severity
+from cdc_assets.model.findings import ABOUT_FILES, Finding, Severity
 from cdc_assets.model.forecast import Forecast, Pace, forecast
 from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.ledger_entries import TableState
@@ -44,7 +44,6 @@ from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.status import lake_status
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
 from cdc_assets.planning.plan import Plan
-from cdc_assets.preflight.files import FILE_RULES
 from cdc_assets.report.findings import group_text, grouped
 from cdc_assets.report.tables import TableStatus
 from cdc_assets.report.text import options_lines
@@ -221,7 +220,7 @@ def standing(source: ConfiguredFeed) -> list[TableStatus]:
 
 def conformance_result(source: ConfiguredFeed, findings: Sequence[Finding]) -> dg.AssetCheckResult:
     """Fail for what stops or holds tables, warn for the rest; each finding says what to do."""
-    feed_findings = [finding for finding in findings if finding.rule not in (*FILE_RULES, "missing-files")]
+    feed_findings = [finding for finding in findings if finding.rule not in (*ABOUT_FILES, "missing-files")]
     grave = [finding for finding in feed_findings if finding.severity is not Severity.WARNING]
     return _result(
         "conformance",
@@ -234,8 +233,8 @@ def conformance_result(source: ConfiguredFeed, findings: Sequence[Finding]) -> d
 
 def completeness_result(source: ConfiguredFeed, findings: Sequence[Finding]) -> dg.AssetCheckResult:
     """Fail for files that are missing or vanished, warn for those that changed; each finding says what to do."""
-    file_findings = [finding for finding in findings if finding.rule in FILE_RULES]
-    metadata: dict[str, Any] = {rule: sum(finding.rule == rule for finding in file_findings) for rule in FILE_RULES}
+    file_findings = [finding for finding in findings if finding.rule in ABOUT_FILES]
+    metadata: dict[str, Any] = {rule: sum(finding.rule == rule for finding in file_findings) for rule in ABOUT_FILES}
     return _result(
         "completeness",
         not file_findings,

@@ -36,6 +36,9 @@ RULES = (
 ABOUT_SETTINGS = frozenset((UNMATCHED, "layout"))
 """Rules about settings that do not do what they ask for: a plan shows them before anything is applied."""
 
+ABOUT_FILES = ("files-missing", "files-changed", "files-vanished")
+"""Rules about files that are not as they were, or not all there."""
+
 SEEN_IN_ROWS = frozenset(
     ("zone", "undecided-rows", "rows-run-again", "joint-files", "doubled-rows", "patches-passed-over", "alike-keys",
      "changed-values")

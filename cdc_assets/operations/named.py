@@ -50,7 +50,7 @@ def left_out(text: str, changefeeds: Iterable[ChangefeedSettings], names: Iterab
 
 
 def not_in_plan(text: str, planned: Plan, tables: Iterable[TableHistory]) -> BadSettings:
-    """Return the error for a text that is none of these tables of a plan, with the settings that leave it out."""
+    """Return the error for a text that is none of these tables of a plan: a former name, or left out by settings."""
     for life, table in planned.sources.items():
         if life not in planned.history.lives and is_called(text, (table.name, life)):
             if life in planned.idle:
@@ -61,7 +61,16 @@ def not_in_plan(text: str, planned: Plan, tables: Iterable[TableHistory]) -> Bad
                 f"{text} {only}: the lake does not have its rows as the source has them. "
                 + ("Set mirror: true for it in the setting history." if beside else "Include it there.")
             )
+    tables = list(tables)
+    renamed = [table.name for table in tables if table.name and is_called(text, (name for name, _, _ in table.names))]
+    if renamed:
+        return BadSettings(renamed_text(text, renamed))
     return no_such_table(text, (table.name for table in tables))
+
+
+def renamed_text(text: str, names: Iterable[TableId]) -> str:
+    """Return the sentence on a former name of tables; `names` are those that they have now."""
+    return f"{text} is called {' or '.join(sorted(map(str, names)))} now. Give that name."
 
 
 def known_names(text: str, names: Iterable[TableId | str | None]) -> str:

@@ -15,7 +15,8 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.lake.lake_table import LakeTable
 from cdc_assets.lake.scan import TableScan
 from cdc_assets.lake.state import LakeState
-from cdc_assets.operations.named import is_called, known_names, left_out, no_such_table
+from cdc_assets.model.progress import State
+from cdc_assets.operations.named import is_called, known_names, left_out, no_such_table, renamed_text
 from cdc_assets.operations.opening import open_state, read_ledger, refuse_missing
 from cdc_assets.operations.status import changefeeds_of
 from cdc_assets.settings.lake import LakeSettings
@@ -77,15 +78,17 @@ class _QueryTables:
             journals = [entry for feed in ledger.journals() for entry in ledger.journal(feed)]
         former = {entry.life for entry in journals if is_called(text, (entry.name,))}
         renamed = [
-            str(table.name)
+            table.name
             for _, table in self._tables
-            if str(table.life) in former or is_called(text, (table.life.born_as,))
+            if table.name is not None and (str(table.life) in former or is_called(text, (table.life.born_as,)))
         ]
         if renamed:
-            return f"{text} is called {' or '.join(sorted(renamed))} now. Give that name."
+            return renamed_text(text, renamed)
         stopped = (state for state in states if state.state.stopped and is_called(text, (state.name, state.life)))
         for state in stopped:
             return f"{text} is {state.state.value} and not in the lake yet: {state.reason}"
+        if any(state.state is State.DROPPED and is_called(text, (state.name, state.life)) for state in states):
+            return f"{text} was dropped. Its rows lie aside until `cdc-assets purge`: see docs/upkeep.md."
         return left_out(text, self._changefeeds, self.names)
 
 

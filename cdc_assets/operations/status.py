@@ -175,10 +175,11 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
             unfinished = _by_row(unfinished_forgets(state), [table.life for table in tables])
             cuts, forgotten = cuts_of(state), kept_out(state.decisions.read())
         labels = {life: lake_table.label.progress.through for life, lake_table in lake_tables.items()}
-        # A run that was killed leaves the ledger behind the tables.
+        # A run that was killed leaves the ledger behind the tables. One that is held may be beyond rows that came late.
         tables = tuple(
             replace(table, through=through, checkpoint=max(table.checkpoint, through))
             if (through := labels.get(table.life, 0)) > table.through
+            and (table.by_step or table.state is not State.HELD)
             else table
             for table in (*tables, *_loading_tables(lake_tables, tables))
         )

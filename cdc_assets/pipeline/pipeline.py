@@ -364,7 +364,7 @@ class Pipeline:
                 table = tables[step.life]
                 if table.stopped_at is not None:
                     continue
-                if self._watch is not None:
+                if self._watch is not None and table.hold != step:  # which an earlier plan of this run had, too
                     self._watch(step, planned.history.lives[step.life].called_at(step.at), number, len(steps))
                 try:
                     _refuse_unready(step, tables, made)

@@ -21,8 +21,7 @@ from cdc_assets.model.tso import FOREVER, Tso
 from cdc_assets.sources import Source
 
 CHANGED_RULE = "files-changed"
-FILE_RULES = ("files-missing", CHANGED_RULE, "files-vanished")
-"""The rules about files. A changed file is read again; the others may mean lost rows."""
+"""The rule about files that are read again; the others about files may mean lost rows."""
 
 _OLDER_WAY = "a table that is older than the changefeed can also be rebuilt from a dump taken since (setting initial)"
 _UNREAD = (
@@ -62,7 +61,7 @@ _VANISHED = (
 def file_findings(
     source: Source, listing: Listing, entries: Iterable[FileEntry], applied: Mapping[Life, AppliedState]
 ) -> tuple[Finding, ...]:
-    """Return a finding, by a rule of FILE_RULES, for each gap in the numbers and each file that changed or vanished.
+    """Return a finding, by a rule of ABOUT_FILES, for each gap in the numbers and each file that changed or vanished.
 
     `entries` are the ledger's files, `applied` the progress of the lake's tables: of a table's kinds the one that is
     least far counts. A recorded file that no longer exists

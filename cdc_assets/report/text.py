@@ -282,12 +282,18 @@ def record_lines(row: QuarantinedRow) -> Iterator[str]:
     place, reason = message.groups() if message else (f"{row.file} line {row.line}", row.reason)
     kind = f" ({row.life.kind})" if row.life.kind else ""
     yield f"{row.state}  {row.table}{kind}  {with_column(place, row.column, reason)}: {reason}"
-    yield f"    {_printed(row.raw)[:200]}"
+    yield f"    {_printed(row.raw)}"
 
 
 def _printed(raw: bytes) -> str:
     """Return bytes as text in one line: what is no UTF-8 or cannot be printed as \\xNN, \\n and the like."""
-    text = raw[:1000].decode("utf-8", "backslashreplace")
+    return _in_one_line(raw[:1000].decode("utf-8", "backslashreplace"))
+
+
+def _in_one_line(text: str) -> str:
+    """Return a text with what cannot be printed as Python writes it: a line break as \\n."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
@@ -305,8 +311,8 @@ def _lag_lines(rows: Iterable[TableStatus], heads: Sequence[str]) -> Iterator[st
 
 
 def grid_lines(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[str]:
-    """Yield a table of text, its columns padded."""
-    cells = [[str(cell) for cell in row] for row in rows]
+    """Yield a table of text, its columns padded; a line break or the like within a cell is shown as \\n."""
+    cells = [[_in_one_line(str(cell)) for cell in row] for row in rows]
     widths = [max(len(head), *(len(row[i]) for row in cells)) if cells else len(head) for i, head in enumerate(heads)]
     for line in [list(heads), *cells]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()

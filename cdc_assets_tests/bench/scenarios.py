@@ -36,7 +36,7 @@ from cdc_assets_tests.bench.rows import (
 
 __all__ = ["SCENARIOS", "Figure", "Place"]
 
-PYTHON = [sys.executable, "-c", "from cdc_assets.cli import main; main()"]
+PYTHON = [sys.executable, "-c", "from cdc_assets.cli import run_process; run_process()"]
 """The command line, as its script starts it."""
 
 

@@ -49,6 +49,8 @@ def applied(run: Commands, directory: Path) -> str:
     feed.create("shop.part", FIRST + 11)
     feed.ddl("shop.piece", FIRST + 12, "RENAME TABLE `shop`.`part` TO `shop`.`piece`", 14)
     feed.ddl("shop.thing", FIRST + 13, "RENAME TABLE `shop`.`piece` TO `shop`.`thing`", 14)
+    feed.create("shop.gone", FIRST + 11)
+    feed.ddl("shop.gone", FIRST + 14, "DROP TABLE `gone`", 4)
     feed.rows("shop.orders", FIRST, [("U", FIRST + 11, 2, "b"), ("D", FIRST + 12, 3, "a")])
     feed.publish(FIRST + 20)
     return run(*apply).stdout
@@ -68,6 +70,8 @@ def test_rows_are_shown_and_selected_and_every_block_of_the_page_runs(
     lake = ["--warehouse", "lake"]
     counted = run("query", "--sql", "SELECT v, count(*) AS n FROM orders GROUP BY v ORDER BY v", "--json", *lake)
     assert json.loads(counted.stdout) == [{"v": "a", "n": 2}, {"v": "b", "n": 1}]
+    broken_line = run("query", "--sql", "SELECT 'a' || chr(10) || 'b' AS v", *lake).stdout
+    assert broken_line.splitlines()[1] == r"a\nb"
     binary = ["query", "--sql", "SELECT 'zz'::BLOB AS b, NULL::BLOB AS n", *lake]
     assert json.loads(run(*binary, "--json").stdout) == [{"b": "0x7a7a", "n": None}]
     assert run(*binary).stdout.splitlines()[1].split() == ["0x7a7a", "NULL"]
@@ -77,6 +81,7 @@ def test_rows_are_shown_and_selected_and_every_block_of_the_page_runs(
         (["shop.nothing"], "known are shop.orders, shop.thing"),
         (["shop.part"], "shop.part is called shop.thing now"),
         (["shop.piece"], "shop.piece is called shop.thing now"),
+        (["shop.gone"], "shop.gone was dropped"),
         (["--sql", "SELECT * FROM shop.part"], "shop.part is called shop.thing now"),
         (["--sql", "DELETE FROM shop.orders"], "one SELECT is expected"),
         (["--sql", "SELECT * FROM nothing"], "shop.orders"),

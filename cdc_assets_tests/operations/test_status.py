@@ -32,7 +32,7 @@ def test_a_plan_names_tables_that_stopped_at_their_rows(
     of_feed = ["--sink-uri", f"file://{feed.bucket}?protocol=csv&date-separator=none", "--config", str(feed.toml)]
     of_feed += ["--warehouse", str(tmp_path / "lake")]
     with commands_here(spark, monkeypatch, capsys) as run:
-        assert run("plan", *of_feed).returncode == 0
+        assert run("plan", *of_feed).returncode == 1  # it reads the first rows of a new table
         assert run("apply", *of_feed).returncode == 1
         assert run("apply", *of_feed).stdout.rstrip().endswith(" s; 1 table held")
         held = run("plan", *of_feed)
@@ -44,6 +44,27 @@ def test_a_plan_names_tables_that_stopped_at_their_rows(
         assert run("plan", *of_feed).returncode == 0
         status = run("status", "--warehouse", str(tmp_path / "lake")).stdout
     assert f"checkpoint of the last run: {FIRST + 10} (2026-03-30T" in status
+
+
+def test_a_table_that_lacks_late_rows_stands_before_them_and_a_plan_names_missing_files(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    feed = LittleFeed(tmp_path)
+    feed.create("s.t")
+    feed.rows("s.t", FIRST, [("I", FIRST + 1, 1, "a"), ("I", FIRST + 9, 9, "a")])
+    feed.publish(FIRST + 10)
+    of_feed = ["--sink-uri", f"file://{feed.bucket}?protocol=csv&date-separator=none", "--config", str(feed.toml)]
+    of_feed += ["--warehouse", str(tmp_path / "lake")]
+    with commands_here(spark, monkeypatch, capsys) as run:
+        assert run("apply", *of_feed).returncode == 0
+        feed.rows("s.t", FIRST, []).unlink()  # a number that nobody saw
+        feed.rows("s.t", FIRST, [("I", FIRST + 5, 5, "late")])
+        feed.publish(FIRST + 20)
+        assert "numbers of files are missing" in run("plan", *of_feed).stdout
+        (applied,) = json.loads(run("apply", *of_feed, "--json").stdout)["tables"]
+        (shown,) = json.loads(run("status", "--warehouse", str(tmp_path / "lake"), "--json").stdout)
+    assert (applied["state"], applied["through"]) == ("held", FIRST + 4)
+    assert (shown["state"], shown["through"]) == ("held", FIRST + 4)
 
 
 def test_a_wrong_terminator_is_in_the_first_plan_and_said_once_of_each_table(

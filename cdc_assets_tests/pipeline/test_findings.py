@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cdc_assets.cli import commands
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.findings import INCOMPLETE, RULES, SEEN_IN_ROWS, UNMATCHED, Finding, Severity
+from cdc_assets.model.findings import ABOUT_FILES, INCOMPLETE, RULES, SEEN_IN_ROWS, UNMATCHED, Finding, Severity
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.inspect import inspect_changefeed
 from cdc_assets.operations.opening import open_ledger
@@ -24,7 +24,7 @@ from cdc_assets.pipeline.journal import Journal
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.plan import plan
-from cdc_assets.preflight.files import FILE_RULES, unreadable_files
+from cdc_assets.preflight.files import unreadable_files
 from cdc_assets.report.as_json import outcome_json
 from cdc_assets.report.findings import group_lines, group_text, grouped, shortened_lines
 from cdc_assets.report.plan_text import describe_plan
@@ -188,7 +188,7 @@ def test_lossless_columns_are_counted_only(tmp_path: Path) -> None:
 
 
 def test_every_rule_has_its_place_in_the_order() -> None:
-    rules = {INCOMPLETE, UNMATCHED, *FILE_RULES}
+    rules = {INCOMPLETE, UNMATCHED, *ABOUT_FILES}
     for path in MODULES:
         for node in nodes(path):
             if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
