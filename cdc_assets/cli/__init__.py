@@ -193,7 +193,8 @@ def apply(as_json: bool, debug: bool, **arguments: Any) -> int:
         with watching(as_json) as watch, open_pipeline(settings, lake, watch, applies=True) as pipeline:
             outcome = pipeline.apply(run_name())
         code = max(code, DONE if outcome.settled else HELD)
-        tables += [str(table.name) for table in outcome.tables if table.state is State.APPLIED]
+        applied = (table.name for table in outcome.tables if table.state is State.APPLIED)
+        tables += [f"{settings.namespace_of(name.schema)}.{name.table}" for name in applied]
         if as_json:
             show_json(outcome_json(settings.name, outcome))
         else:

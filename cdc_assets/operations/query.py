@@ -55,13 +55,23 @@ class _QueryTables:
     def named(self, text: str, *, short: bool = False) -> tuple[LakeState, LakeTable] | None:
         """Return the table of that name in the source or in the lake, or identity; with `short` also without schema.
 
-        None for no table, and for a short name that several tables have.
+        None for no table, and for a name that several tables have.
         """
-        names_by_table = [(table, (table.name, table.life, ".".join(table.identifier))) for _, table in self._tables]
-        chosen = [table for table, names in names_by_table if is_called(text, names)]
+        chosen = self._called(text)
         if short and not chosen:
-            chosen = [table for table, _ in names_by_table if is_called(text, (table.identifier[-1],))]
-        return next(pair for pair in self._tables if pair[1] is chosen[0]) if len(chosen) == 1 else None
+            chosen = [(state, table) for state, table in self._tables if is_called(text, (table.identifier[-1],))]
+        return chosen[0] if len(chosen) == 1 else None
+
+    def _called(self, text: str) -> list[tuple[LakeState, LakeTable]]:
+        """Return the tables that a text may mean: of several those of the settings' changefeeds, or so called here."""
+        chosen = [
+            (state, table)
+            for state, table in self._tables
+            if is_called(text, (table.name, table.life, _lake_name(table)))
+        ]
+        own = {changefeed.name for changefeed in self._changefeeds}
+        chosen = [pair for pair in chosen if len(chosen) == 1 or pair[0].changefeed in own] or chosen
+        return [pair for pair in chosen if len(chosen) == 1 or is_called(text, (_lake_name(pair[1]),))] or chosen
 
     @property
     def names(self) -> list[str]:
@@ -71,8 +81,10 @@ class _QueryTables:
     def absence(self, text: str) -> str:
         """Return the reason why no table has a name, "" for none.
 
-        It has another one now, stopped before it was made, or is left out by the settings.
+        Several have it, or it has another one now, was dropped, stopped before it was made, or is left out by settings.
         """
+        if alike := sorted(_lake_name(table) for _, table in self._called(text)):
+            return f"{text} is the name of several tables: give the one that it has in the lake, {' or '.join(alike)}."
         with read_ledger(self._lake) as ledger:
             states = [state for of_feed in ledger.states().values() for state in of_feed]
             journals = [entry for feed in ledger.journals() for entry in ledger.journal(feed)]
@@ -90,6 +102,10 @@ class _QueryTables:
         if any(state.state is State.DROPPED and is_called(text, (state.name, state.life)) for state in states):
             return f"{text} was dropped. Its rows lie aside until `cdc-assets purge`: see docs/upkeep.md."
         return left_out(text, self._changefeeds, self.names)
+
+
+def _lake_name(table: LakeTable) -> str:
+    return ".".join(table.identifier)
 
 
 def first_rows(

@@ -111,6 +111,21 @@ def test_rows_are_shown_and_selected_and_every_block_of_the_page_runs(
     exec("\n".join([*lines, f"result = {statement}"]), names)
     assert sorted(names["result"]["id"].to_pylist()) == [1, 2, 3, 4]
 
+    second = LittleFeed(tmp_path / "second")
+    second.create("shop.orders")
+    second.rows("shop.orders", FIRST, [("I", FIRST + 1, 7, "z")])
+    second.publish(FIRST + 10)
+    feed = {"sink_uri": f"file://{second.bucket}?protocol=csv&date-separator=none", "namespace": "second_{schema}"}
+    changefeeds = [{**feed, "name": "second", "changefeed_config": str(second.toml)}]
+    Path("second.yaml").write_text(json.dumps({"lake": {"warehouse": "lake"}, "changefeeds": changefeeds}))
+    assert "query second_shop.orders --settings second.yaml" in run("apply", "--settings", "second.yaml").stdout
+    for name, place, number in [
+        ("second_shop.orders", lake, 1),
+        ("shop.orders", lake, 3),
+        ("shop.orders", ["--settings", "second.yaml"], 1),
+    ]:
+        assert len(json.loads(run("query", name, "--json", *place).stdout)) == number
+
 
 def test_the_spark_block_of_the_page_names_what_the_command_line_of_spark_does() -> None:
     (block,) = (block for block in PYTHON if "SparkSession" in block)
