@@ -60,7 +60,10 @@ def keys_of(schema: TableSchema, keys: Sequence[Sequence[str]], table: str) -> p
     value.
     """
     if not schema.key:
-        raise BadSettings(f"{table} has no key, so nothing says which of its rows is meant.")
+        raise BadSettings(
+            f"{table} has no key, so nothing says which of its rows is meant. If columns identify its rows, name them "
+            "in the setting keys (--key) and rebuild the table."
+        )
     places = [key.place if isinstance(key, KeyOfFile) else f"key {number}" for number, key in enumerate(keys, 1)]
     for place, key in zip(places, keys, strict=True):
         if len(key) != len(schema.key):
