@@ -31,6 +31,7 @@ Where there is a schema file its columns are the truth; texts break ties and add
 
 from __future__ import annotations
 
+from cdc_assets.ddl.alter import stray_words
 from cdc_assets.ddl.altered import Unfollowed, altered, defaults_by_text, grown, listed
 from cdc_assets.ddl.cascades import cascades
 from cdc_assets.ddl.clauses import charset_of, default_collation
@@ -137,6 +138,7 @@ __all__ = [
     "spark_sql",
     "statement",
     "statements",
+    "stray_words",
     "table_by_text",
     "tables_by_text",
     "undated",

@@ -212,6 +212,12 @@ def specs(sql: str) -> tuple[Spec, ...]:
     return tuple(spec for piece in _pieces(at.rest()) for spec in _specs(piece))
 
 
+def stray_words(sql: str) -> tuple[str, ...]:
+    """Return the words in the columns of an ALTER with which no option begins: `DEFUALT`. Raises Unreadable."""
+    texts = (spec.text for spec in specs(sql) if isinstance(spec, AddColumnSpec | ChangeColumnSpec))
+    return tuple(word for text in texts if text is not None for word in text.strays)
+
+
 def _create_index(at: Cursor) -> Spec:
     at.expect("CREATE")
     at.accept("OR", "REPLACE")

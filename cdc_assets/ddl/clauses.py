@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from cdc_assets.ddl.text import Cursor, Token, Unreadable, render, split
@@ -27,7 +27,7 @@ UNKNOWN_PARTITIONS = "UNKNOWN"
 
 @dataclass(frozen=True, slots=True)
 class ColumnText:
-    """A column's definition. `generated` is "", VIRTUAL or STORED.
+    """A column's definition. `generated` is "", VIRTUAL or STORED. `strays` are words that no option begins with.
 
     `type` are the words of the type (`DOUBLE PRECISION`), `arguments` the numbers in parentheses after it. `place` is
     the column that AFTER names, "" for FIRST, None where the definition does not say.
@@ -51,6 +51,7 @@ class ColumnText:
     unique: bool = False
     comment: str = ""
     place: str | None = None
+    strays: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +163,15 @@ def _option(at: Cursor, definition: ColumnText) -> ColumnText:
         return replace(definition, place="")
     if at.accept("AFTER"):
         return replace(definition, place=at.column())
+    strays = () if at.sees(_NEUTRAL) or at.sees("(") else (at.next.raw,)
     _pass_option(at)
-    return definition
+    return replace(definition, strays=(*definition.strays, *strays))
+
+
+_NEUTRAL = (
+    "NULL|CHECK|CONSTRAINT|REFERENCES|ON|COLUMN_FORMAT|STORAGE|VISIBLE|INVISIBLE|VIRTUAL|STORED|NOT|ENFORCED|SRID"
+)
+"""First words of the options that say nothing of the values of old rows."""
 
 
 def _pass_option(at: Cursor) -> None:

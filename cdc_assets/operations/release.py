@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from cdc_assets import ddl
 from cdc_assets.errors import BadSettings
 from cdc_assets.history.policies import WAYS
 from cdc_assets.model.decisions import Decisions, KeptDecision
@@ -26,6 +27,7 @@ from cdc_assets.operations.named import is_called, not_in_plan
 if TYPE_CHECKING:
     from cdc_assets.model.ledger_entries import TableState
     from cdc_assets.model.splits import Listing
+    from cdc_assets.model.table_history import TableHistory
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
@@ -67,6 +69,7 @@ def propose_release(pipeline: Pipeline, table: str, version: Tso, way: str, text
             else _not_one(table, version, "held DDL", held)
         )
     life = held[0]
+    _refuse_doubtful(text, before.history.lives[life])
     proposal = propose(pipeline, listing, [Release(life, version, way, text.strip(), who, iso_now())])
     steps = [step for step in proposal.plan.steps if step.life.source == life and step.at == version]
     still = [step for step in steps if isinstance(step, HoldTable) and step.releasable]
@@ -76,6 +79,18 @@ def propose_release(pipeline: Pipeline, table: str, version: Tso, way: str, text
             ways=still[0].ways,
         )
     return proposal
+
+
+def _refuse_doubtful(text: str, table: TableHistory) -> None:
+    """Refuse a person's DDL that is another table's, or has words in a column that would be passed over silently."""
+    if not ddl.is_statement(text, "ALTER", "TABLE"):
+        return
+    own_names = {name.folded for name, _, _ in table.names}
+    named = ddl.tables_by_text(text, table.life.born_as.schema)
+    if named and own_names.isdisjoint(name.folded for name in named):
+        raise BadSettings(f"the text alters {named[0]}, not {table.last_name or table.life}. Nothing was recorded.")
+    if strays := ddl.stray_words(text):
+        raise BadSettings(f'"{strays[0]}" means nothing in a column\'s definition. Correct it, or leave it out.')
 
 
 def decide(

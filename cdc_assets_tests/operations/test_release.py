@@ -212,6 +212,24 @@ def test_an_unknown_ddl_is_released_by_what_it_did(feed: Feed, default: str, fil
     assert feed.rows() == [{"id": 1, "n": 5, "k": filled}, {"id": 2, "n": 6, "k": filled}]
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("ALTER TABLE other ADD COLUMN k INT", "shop.other"),
+        ("ALTER TABLE orders ADD COLUMN k INT DEFUALT 4", "DEFUALT"),
+        ("ALTER TABLE orders ADD COLUMN k INT DEFAULT 4 FOO", "FOO"),
+    ],
+)
+def test_a_released_text_that_would_be_passed_over_in_part_is_refused(feed: Feed, text: str, sentence: str) -> None:
+    feed.schema(200, "ALTER TABLE `orders` SHUFFLE", 999, columns("n", "k"))
+    feed.apply(300)
+    with pytest.raises(BadSettings, match=sentence):
+        release(feed.pipeline(), "shop.orders", 200, "apply", text)
+    ways = " NULL COMMENT 'k' AFTER n, ADD CONSTRAINT `c` CHECK (k > 0)"
+    release(feed.pipeline(), "shop.orders", 200, "apply", f"ALTER TABLE `shop`.`Orders` ADD COLUMN k INT{ways}")
+    assert feed.apply(300).complete
+
+
 def test_a_partition_of_another_hash_is_released(feed: Feed) -> None:
     feed.schema(
         50, f"{CREATE} PARTITION BY KEY (`id`) PARTITIONS 2".replace("orders", "parts"), 3, columns("n"), "parts"
