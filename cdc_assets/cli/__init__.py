@@ -414,12 +414,13 @@ def journal(as_json: bool, debug: bool, warehouse: str | None, settings: str | N
 @lake_options(required=True)
 @settings_option
 @click.option(
-    "--forget", "unread", multiple=True, metavar="PATH", help="Remove the entry of a file that vanished unread."
+    "--forget", "unread", multiple=True, metavar="PATH", help="Go on without a file that vanished unread or is missing."
 )
 @common_options
 def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | None, unread: tuple[str, ...]) -> int:
     """Show every data file that was read: rows, positions, run, snapshot, time."""
     from cdc_assets.operations.opening import read_ledger
+    from cdc_assets.operations.status import forgo_missing
     from cdc_assets.report.text import file_texts
 
     lake, _ = named_lake(warehouse, settings)
@@ -434,9 +435,10 @@ def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | Non
                         f"{path} was never listed, and its writer may still write it: there is nothing to forget. The "
                         "table goes on; the warning ends once the file is there or its index names another one."
                     )
-                raise BadSettings(f"{path} is not known. See `cdc-assets files` for the paths.")
+                if not any(forgo_missing(ledger, feed, path) for feed in feeds):
+                    raise BadSettings(f"{path} is not known. See `cdc-assets files` for the paths.")
             for feed in feeds:
-                ledger.remove_files(feed, unread)
+                ledger.remove_files(feed, [path for path in unread if path in recorded])
         entries = [
             text
             for feed, states in feeds.items()

@@ -77,6 +77,11 @@ class FileStats:
     keys: tuple[KeyRange, ...] = ()
 
 
+def has_rows(read: FileStats | None) -> bool:
+    """Return whether rows of a file were read: not of one that is unknown, was empty, or was let go by a person."""
+    return read is not None and read.rows > 0
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """The result of decoding and checking a window.

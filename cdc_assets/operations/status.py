@@ -28,6 +28,7 @@ from cdc_assets.report.tables import TableStatus
 if TYPE_CHECKING:
     from cdc_assets.lake import LakeState
     from cdc_assets.lake.lake_table import LakeTable
+    from cdc_assets.ledger import Ledger
     from cdc_assets.model.cuts import Cut
     from cdc_assets.model.decisions import Decisions
     from cdc_assets.model.quarantine import QuarantinedRow
@@ -249,6 +250,17 @@ def stopped_at_rows(lake: LakeSettings, changefeed: str, planned: Plan) -> list[
         and state.life in due
         and ((applied := due[state.life]) is None or applied.progress.through <= state.through)
     ]
+
+
+def forgo_missing(ledger: Ledger, changefeed: str, path: str) -> bool:
+    """Record a file that is missing between others as one without rows; return False where that is none."""
+    directory = path.rpartition("/")[0]
+    missing = (finding.detail for finding in ledger.findings(changefeed) if finding.rule == "files-missing")
+    beside = next((entry for entry in ledger.files(changefeed) if entry.path.startswith(f"{directory}/")), None)
+    if beside is None or not any(detail.startswith(f"{directory}/") for detail in missing):
+        return False
+    ledger.record_unread(changefeed, parse_identity(beside.life), path, "", 0)
+    return True
 
 
 def lake_cuts(lake: LakeSettings) -> dict[str, tuple[Cut, ...]]:

@@ -38,7 +38,7 @@ from cdc_assets.model.decisions import Decisions, KeptDecision
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.kinds import NOT_ASKED_FOR
 from cdc_assets.model.progress import AppliedState, Life
-from cdc_assets.model.reports import FileStats, StagedWindow, StepResult
+from cdc_assets.model.reports import FileStats, StagedWindow, StepResult, has_rows
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import (
@@ -532,7 +532,7 @@ def _unread_from_before(
     """Return the files of a window that nobody had read and that have rows from before it."""
     files = {file.path: file for file in step.files if not (file.messages or file.piece)}
     paths = (stats.path for stats in read if (stats.min_commit_ts or FOREVER) <= step.lo)
-    return [files[path] for path in paths if path in files and path not in stats_of_read]
+    return [files[path] for path in paths if path in files and not has_rows(stats_of_read.get(path))]
 
 
 def _of_kinds(planned: Plan, applied: Mapping[Life, AppliedState]) -> Iterator[Finding]:

@@ -22,7 +22,7 @@ from cdc_assets.model.ledger_entries import NOTED, UNREAD
 from cdc_assets.model.names import unfit_name
 from cdc_assets.model.progress import AppliedState, Base, Life, Phase, Progress
 from cdc_assets.model.releases import releases_of
-from cdc_assets.model.reports import FileStats
+from cdc_assets.model.reports import FileStats, has_rows
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import ApplyRows, HoldTable
@@ -254,7 +254,7 @@ class Planner:
         late = [
             file.path
             for file in files
-            if not (self.request.anew or file.path in read or file.path in noted)
+            if not (self.request.anew or has_rows(read.get(file.path)) or file.path in noted)
             and any(path.startswith(f"{file.root}/") for path in read)
         ]
         for path in late:

@@ -28,7 +28,7 @@ from cdc_assets.formats import Wire, decode_among
 from cdc_assets.formats.changes import position_column
 from cdc_assets.formats.decoded import LINE, Decoded
 from cdc_assets.model.progress import AppliedState, Life
-from cdc_assets.model.reports import FileStats
+from cdc_assets.model.reports import FileStats, has_rows
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DIGEST_MASK, DataFile, LateFile, Listing, SettledFiles, fingerprint
 from cdc_assets.model.steps import ApplyRows, Step
@@ -225,7 +225,9 @@ def _restored(
     writer sends again what it had sent before its restart.
     """
     unread = {
-        file.path: file for file in listing.data_files if file.path not in stats and not (file.messages or file.piece)
+        file.path: file
+        for file in listing.data_files
+        if not (has_rows(stats.get(file.path)) or file.messages or file.piece)
     }
     if not unread:
         return {}

@@ -7,6 +7,7 @@ entry.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 
@@ -30,8 +31,8 @@ _UNREAD = (
     "--forget`."
 )
 _MISSING = (
-    "numbers of files are missing between existing files; expected numbers without gaps. If something removed the "
-    f"files before they were applied, restore them ({_OLDER_WAY})."
+    "numbers of files are missing between existing files, so rows may be lost; expected numbers without gaps. Restore "
+    f"the files ({_OLDER_WAY}); where one does not matter, or was never written: cdc-assets files --forget PATH."
 )
 _UNWRITTEN = (
     "a file is missing, and the index file of its directory names it; expected that it is written soon. Writers before "
@@ -73,7 +74,7 @@ def file_findings(
         through[str(life.source)] = min(state.progress.tso, through.get(str(life.source), state.progress.tso))
     gaps, vanished = _gaps(source, listing, entries_by_path, through), _vanished(listing, entries_by_path, through)
     return (
-        *(Finding("files-missing", Severity.WARNING, "", *problem) for problem in gaps),
+        *(Finding("files-missing", severity, "", *problem) for severity, *problem in gaps),
         *changed_files(listing, entries_by_path.values()),
         *(Finding("files-vanished", Severity.WARNING, "", *problem) for problem in vanished),
     )
@@ -196,10 +197,11 @@ def is_lost(path: str, before: Listing, now: Listing, stats: FileStats | None, a
 
 def _gaps(
     source: Source, listing: Listing, entries_by_path: Mapping[str, FileEntry], through: Mapping[str, Tso]
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[tuple[Severity, str, str]]:
     gaps = missing_numbers(listing)
     torn = {directory for directory, _ in gaps}
     done = set()
+    paths = {(file.directory, file.dispatcher): file.path for file in listing.data_files} if gaps else {}
     for path, entry in entries_by_path.items() if torn else ():
         directory = path.rpartition("/")[0]
         where = source.place(path) if directory in torn else None
@@ -207,13 +209,18 @@ def _gaps(
             done.add((directory, where.dispatcher, where.number))
     for path in listing.unwritten:
         if path not in entries_by_path:
-            yield _UNWRITTEN, path
+            yield Severity.WARNING, _UNWRITTEN, path
     for (directory, dispatcher), ranges in sorted(gaps.items()):
         for numbers in ranges:
             lost = [number for number in numbers if (directory, dispatcher, number) not in done]
             if lost:
-                some = f"number {lost[0]}" if len(lost) == 1 else f"numbers {lost[0]} to {lost[-1]}"
-                yield _MISSING, f"{directory}: {some}{f' of dispatcher {dispatcher}' if dispatcher else ''}"
+                first, last = (_numbered(paths[directory, dispatcher], number) for number in (lost[0], lost[-1]))
+                yield Severity.STOP, _MISSING, first if first == last else f"{first} to {last.rpartition('/')[2]}"
+
+
+def _numbered(path: str, number: int) -> str:
+    """Return the path of the file of another number beside a file."""
+    return re.sub(r"\d+(?=\.[^./]*$)", lambda digits: str(number).zfill(len(digits[0])), path)
 
 
 def _vanished(

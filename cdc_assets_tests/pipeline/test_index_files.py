@@ -82,6 +82,27 @@ def test_a_person_can_say_that_a_lost_file_does_not_matter(tmp_path: Path) -> No
     assert feed.rows() == [1]
 
 
+@pytest.mark.parametrize("dispatcher", ["", "7"])
+def test_a_number_that_is_missing_between_others_stops_each_run_until_a_person_lets_it_go(
+    tmp_path: Path, dispatcher: str
+) -> None:
+    feed = _Feed(tmp_path, dispatcher)
+    last = feed._renamed(feed.feed.rows("shop.a", FIRST, [("I", FIRST + 3, 3, "a")]))
+    feed.point_to(last)
+    content = feed.paths[1].read_bytes()
+    feed.paths[1].unlink()
+    for checkpoint in (10, 11):
+        outcome = feed.apply(checkpoint)
+        (missing,) = (finding for finding in outcome.warnings if finding.rule == "files-missing")
+        assert (outcome.settled, missing.detail) == (False, f"shop/a/{FIRST}/{feed.paths[1].name}")
+    assert "is not known" in str(forget(tmp_path, f"shop/b/{FIRST}/none.csv").exception)
+    assert forget(tmp_path, missing.detail).exit_code == 0
+    assert feed.apply(12).settled
+    assert feed.rows() == [1, 3]
+    feed.paths[1].write_bytes(content)
+    assert states(feed.apply(13))["shop.a"] == "held"
+
+
 def test_what_may_still_be_written_or_is_unknown_cannot_be_forgotten(tmp_path: Path) -> None:
     feed = _Feed(tmp_path)
     feed.paths[1].unlink()
