@@ -41,7 +41,8 @@ _UNWRITTEN = (
 )
 _CHANGED = (
     "a file has changed since it was read; expected that a file never changes. Writers before v8.5.5 can rewrite a "
-    "number after a restart; it is read again, and nothing needs to be done unless something else wrote it."
+    "number after a restart: its new rows are applied, and nothing needs to be done. If something else wrote it, rows "
+    "through what was applied stay as they were: bring them with cdc-assets rebuild."
 )
 _UNKNOWN = (
     "the columns of that table are not known, neither from a DDL in the topics nor from the rows themselves. Give its "
