@@ -201,8 +201,10 @@ def late_rows(
             if _is_as_read(file, recorded_stats.get(file.path)):
                 continue  # by another run, meanwhile
             if decoded is not None and not decoded.rejects:
-                tells_copies = not restored[file.path] or all(schema.key for _, schema in tables)
-                copies = _Copies(decoded.changes, max(claim.applied for claim in late), tells_copies)
+                keyed = all(schema.key for _, schema in tables)
+                copies = _Copies(
+                    decoded.changes, max(claim.applied for claim in late), keyed, again=not restored[file.path]
+                )
                 late = late if _lacks(source, wire, planned, recorded_stats, file, copies) else []
         if late:
             sentence = _RESTORED if settled_files is None else _LATE
@@ -293,15 +295,16 @@ class _Copies:
     """The changes of a file through a position, to be looked for in others.
 
     Equal rows of a table without key may be of one transaction, the rest of which is in the next file. So only whole
-    transactions tell copies of them, unless every row does (`tells_copies`): no file has more than two that it shares
-    with others.
+    transactions tell copies of them: no file has more than two that it shares with others. In a file behind those that
+    were read, which may have everything `again` and more than once, each row tells itself.
     """
 
-    def __init__(self, changes: pa.Table, through: Tso, tells_copies: bool) -> None:
+    def __init__(self, changes: pa.Table, through: Tso, keyed: bool, *, again: bool) -> None:
         at = changes[position_column(changes)]
         self._commits = pc.unique(at.filter(pc.less_equal(at, through)))
         self._left = Counter(self._rows(changes))
-        self._too_few = not tells_copies and len(self._commits) < _SHARED + 1
+        self.again = again
+        self._too_few = not (again or keyed) and len(self._commits) < _SHARED + 1
 
     def __bool__(self) -> bool:
         """Return whether rows are left that were in no other file."""
@@ -315,7 +318,11 @@ class _Copies:
 
     def take_away(self, changes: pa.Table) -> None:
         """Leave out rows that are in another file."""
-        self._left -= Counter(self._rows(changes))
+        if self.again:
+            for row in self._rows(changes):
+                self._left.pop(row, None)
+        else:
+            self._left -= Counter(self._rows(changes))
 
     def _rows(self, changes: pa.Table) -> Iterator[str]:
         some = changes.filter(pc.is_in(changes[position_column(changes)], self._commits))
@@ -337,7 +344,7 @@ def _lacks(
             other = _decoded(source, wire, path, tables)
             if other is not None:
                 copies.take_away(other.changes)
-            if not copies:
+            if not copies or (other is None and copies.again):  # where a file is gone by now, nobody can tell
                 return False
     return bool(copies)
 
